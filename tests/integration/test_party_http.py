@@ -445,6 +445,10 @@ def test_a_model_goes_out_and_in_as_a_file(party):
     assert (answer.json()["retcode"], answer.json()["data"]) == (0, which)
     [(taken, content, replaced)] = party.ports.models.taken
     assert (taken.role, taken.party_id, content, replaced) == ("guest", "9999", b"PK", True)
+    lacking = {"model_version": which["model_version"], "role": "guest"}
+    answer = party.http.post("/v1/model/import", data=lacking, files={"file": ("m.zip", b"PK")}).json()
+    assert answer["retcode"] == 101
+    assert answer["retmsg"].startswith("model_id, party_id are missing")
     assert party.post("model/load", which)["retcode"] == 103
 
 

@@ -228,18 +228,22 @@ class _Reader:
                 rest = self._option(word, rest)
             else:
                 self._positional(positional, args, word)
-        for at, place in enumerate(positional):
-            if place.required and at >= len(args):
-                about = f" ({place.help.rstrip('.')})" if place.help else ""
-                raise self._wrong(f"{place.names[0]} is missing{about}")
-        for one in self.given:
-            if one.required and not one.by_place and one.key not in self.values:
-                raise self._wrong(f"{one.names[-1]} is missing")
+        self._check_missing([one for one in positional[len(args) :] if one.required])
         named = {one.key: self.values[one.key] for one in self.given if not one.group and one.key in self.values}
         for group, kind in self.groups.items():
             own = [one.key for one in self.given if one.group == group and one.key in self.values]
             named[group] = kind(**{key: self.values[key] for key in own})
         return Invocation(self.function, args, named, self.wants)
+
+    def _check_missing(self, places: Sequence[_Given]) -> None:
+        """Require all words and options that a command needs, of which `places` are not there. All are named."""
+        options = [one for one in self.given if one.required and not one.by_place and one.key not in self.values]
+        missing = [*(one.names[0] for one in places), *(one.names[-1] for one in options)]
+        if len(missing) == 1:
+            about = f" ({places[0].help.rstrip('.')})" if places and places[0].help else ""
+            raise self._wrong(f"{missing[0]} is missing{about}")
+        if missing:
+            raise self._wrong(f"{', '.join(missing[:-1])} and {missing[-1]} are missing")
 
     def _positional(self, positional: list[_Given], args: list[Any], word: str) -> None:
         place = next((one for at, one in enumerate(positional) if one.many or at == len(args)), None)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -16,11 +15,10 @@ from weft.parties.cores import QUEUES
 from weft.parties.site import is_host, is_loopback, read_file, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 POLICY: Final = "policy.json"
-_LOOK_S: Final = 0.5
 NEVER, ALWAYS = "never", "always"
 OPEN, GRANTED = "open", "granted"
 PRIVATE, SHOWN = "private", "shown"
@@ -192,26 +190,6 @@ class LivePolicy:
                     self._failed("the strictest policy holds", error)
                 self._seen = seen
             return self._policy
-
-    @contextmanager
-    def followed(self, changed: Callable[[], None]) -> Iterator[None]:
-        """Call `changed` after each change of the policy, from a thread of its own."""
-        ended, first = Event(), self.now()
-
-        def follow() -> None:
-            seen = first
-            while not ended.wait(_LOOK_S):
-                if (now := self.now()) != seen:
-                    seen = now
-                    changed()
-
-        thread = Thread(target=follow, name="party-policy", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
 
     def _signature(self) -> object:
         try:

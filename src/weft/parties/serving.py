@@ -18,6 +18,7 @@ from weft.parties.audit import AuditLog
 from weft.parties.client import SERVED_AT
 from weft.parties.client_keys import read_keys
 from weft.parties.failures import line_of
+from weft.parties.following import followed
 from weft.parties.http.app import HttpSettings, make_app
 from weft.parties.http.callers import CheckCallers, SignedRequests
 from weft.parties.http.ports import PartyPorts
@@ -127,7 +128,9 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         )
         stack.callback(work.close)
         work.start()  # before messages of others: parts must know first that their processes have ended
-        stack.enter_context(policy.followed(work.policy_changed))
+        work.peers_changed()
+        stack.enter_context(followed(policy.now, work.policy_changed, "party-policy"))
+        stack.enter_context(followed(lambda: frozenset(one.id for one in peers), work.peers_changed, "party-peers"))
         stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
         signed = SignedRequests(lambda: read_keys(site.folder), clock, site.folder / "clients.seen")
         stack.callback(signed.close)

@@ -16,7 +16,13 @@ import msgspec
 from msgspec import Struct
 
 from weft.frontends.federated.schema import Party
-from weft.model.errors import PartyError, PartyMessageError, PartyRefusedError, PartyUnreachableError
+from weft.model.errors import (
+    PartyError,
+    PartyIdentityError,
+    PartyMessageError,
+    PartyRefusedError,
+    PartyUnreachableError,
+)
 
 VALUES_PATH: Final = "/values"
 PIECE_BYTES: Final = 8 << 20
@@ -207,7 +213,7 @@ class ValueHub:
             try:
                 self._call(party, VALUES_PATH, body)
             except Exception as error:  # a fault of this party, such as too many open files, may pass too
-                if isinstance(error, PartyError) and not isinstance(error, PartyUnreachableError):
+                if isinstance(error, PartyError) and not isinstance(error, (PartyUnreachableError, PartyIdentityError)):
                     raise
                 if not told:
                     self._silent(key, source, party, False)

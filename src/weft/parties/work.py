@@ -23,6 +23,7 @@ from weft.frontends.federated.coordination.coordinator import (
     Halt,
     JobBefore,
     JobEnded,
+    PartyGone,
     Reachable,
     ReportReceived,
     Rerun,
@@ -38,6 +39,7 @@ from weft.frontends.federated.coordination.participant import (
     CoresQueued,
     Declined,
     GoProcess,
+    InitiatorGone,
     Participation,
     PartnerSilent,
     ProcessEnded,
@@ -392,6 +394,26 @@ class PartyWork:
             if state.wish is not None and not (state.approved or state.refused or state.over):
                 self._ask(state)
 
+    def peers_changed(self) -> None:
+        """Let jobs end that need a party to which there is no way any more."""
+        for subject in self.loop.subjects():
+            machine = self.loop.machine(subject)
+            if isinstance(machine, CoordinationMachine):
+                for party in {one.id for one in machine.state.parts} - {*machine.state.gone}:
+                    if (failure := self._no_way(party)) is not None:
+                        self.loop.post(subject, PartyGone(party, failure))
+            elif isinstance(machine, PartMachine) and (failure := self._no_way(machine.state.initiator.id)) is not None:
+                self.loop.post(subject, InitiatorGone(failure))
+
+    def _no_way(self, party: str) -> PartFailure | None:
+        """Return why there is no way to a party, None if there is one."""
+        try:
+            if party != self._me:
+                self._around.check_route(party)
+        except PartyIdentityError as error:
+            return PartFailure(error.message, error.party or party, error.code, error.hint)
+        return None
+
     # ------------------------------------------------------------------------------------------------ looking at jobs
 
     def entry(self, id: str) -> JobEntry:
@@ -548,6 +570,9 @@ class PartyWork:
             raise PartyUnreachableError(
                 f"party {party} {words}", party=party, hint="Its jobs go on by themselves when it has room again."
             ) from None
+        except PartyIdentityError as error:
+            words = f"cannot be reached: {error.message}"
+            raise
         finally:
             with self._lock:
                 self._hindered.pop(party, None)
@@ -597,8 +622,10 @@ class PartyWork:
         self.loop.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
         self._around.failed(f"party {party}", error)
         if kind == WISH:
-            failure = PartFailure(error.message, error.party or party, error.code, error.hint)
-            self.loop.post(Subject(letter.job), Undeliverable(part, failure))
+            gone = self._no_way(party)
+            failure = gone or PartFailure(error.message, error.party or party, error.code, error.hint)
+            event = PartyGone(party, failure) if gone else Undeliverable(part, failure)
+            self.loop.post(Subject(letter.job), event)
 
     def _failed(self, party: str, error: BaseException) -> None:
         self._around.failed(f"a letter to party {party}", error)
@@ -624,10 +651,11 @@ class PartyWork:
                 self._unreachable.pop(party, None)
             else:
                 self._unreachable.setdefault(party, self.clock.wall())
+            why = self._hindered.get(party, "")
         for subject in self.loop.subjects():
             machine = self.loop.machine(subject)
             if isinstance(machine, CoordinationMachine) and any(one.id == party for one in machine.state.parts):
-                self.loop.post(subject, Unreachable(party) if error is not None else Reachable(party))
+                self.loop.post(subject, Unreachable(party, why) if error is not None else Reachable(party))
 
     # -------------------------------------------------------------------------------------- effects of a coordination
 
@@ -793,7 +821,8 @@ class PartyWork:
         self._around.failed(f"values of {key.component} for {to}", error)
 
     def _silent(self, key: AttemptKey, source: Party, party: str, answers: bool) -> None:
-        self.loop.post(Subject(key.job, source), PartnerSilent(key.component, party, answers))
+        why = "" if answers else self.hindered().get(party, "")
+        self.loop.post(Subject(key.job, source), PartnerSilent(key.component, party, answers, why))
 
     # ------------------------------------------------------------------------------------------------------- inside
 

@@ -233,6 +233,8 @@ def test_a_command_of_a_verb_has_its_name_and_help_and_groups_of_options():
         assert line in page
     with pytest.raises(UsageError, match="--needed is missing"):
         app.parse(["search", "x"])
+    with pytest.raises(UsageError, match="PLACE and --needed are missing"):
+        app.parse(["search"])
 
 
 @pytest.mark.parametrize("annotation", [float, dict[str, str], int | str])

@@ -8,6 +8,7 @@ import pytest
 from tests.integration.places import until
 from tests.unit.parties.works import TOY, Works, toy_conf
 from weft.model.errors import DiskFullError
+from weft.parties.following import followed
 from weft.parties.http.ports import ModelFilter
 from weft.parties.policy import ALWAYS, LivePolicy, SitePolicy, write_policy
 from weft.parties.report_page import report_page
@@ -79,12 +80,43 @@ def test_a_partner_with_a_full_disk_is_named_and_the_job_goes_on_when_it_has_roo
     assert [one.ended(job) for one in works.of.values()] == ["success", "success"]
 
 
-def test_a_partner_whose_disk_stays_full_fails_the_job_if_it_may(works):
+@pytest.mark.parametrize("path", [VALUES_PATH, WISH_PATH])
+def test_a_partner_whose_disk_stays_full_fails_the_job_if_it_may(works, path):
     works.of["2"].asks = False
-    works.full["2"] = {VALUES_PATH}
+    works.full["2"] = {path}
     job = works.of["1"].submit(toy_conf(fail_after=1), TOY)
     assert works.of["1"].ended(job) == "failed"
-    assert works.of["1"].jobs.show(job)["cause"]["party"] == "2"
+    cause = works.of["1"].jobs.show(job)["cause"]
+    assert cause["party"] == "2"
+    assert cause["message"].endswith("for 1 s: it has no room on its disk")
+
+
+def test_a_party_that_removes_the_initiator_of_a_job_ends_its_part_and_has_its_cores_back(works):
+    host = works.of["2"]
+    host.asks = False
+    works.full["2"] = {VALUES_PATH}
+    job = works.of["1"].submit(toy_conf(), TOY)
+    until(lambda: host.work.cores.holders() and host.status(job) == "running", "the part that runs")
+    works.remove("1", at="2")
+    assert [one.ended(job) for one in works.of.values()] == ["failed", "failed"]
+    for one in works.of.values():
+        assert one.jobs.show(job)["cause"]["message"] == "party 1 is not known to party 2"
+    until(lambda: not host.work.cores.holders() and host.idle(), "the end of the part")
+
+
+def test_a_job_fails_when_its_initiator_removes_a_partner_and_sends_it_nothing_more(works):
+    guest = works.of["1"]
+    job = guest.submit(toy_conf())
+    until(lambda: works.of["2"].status(job), "the job at the host")
+    works.remove("2", at="1")
+    assert guest.ended(job) == "failed"
+    assert guest.jobs.show(job)["cause"] == {
+        "message": "party 2 is not known to party 1",
+        "party": "2",
+        "code": "WEFT601",
+        "hint": "",
+    }
+    until(guest.idle, "the end of all that the guest sends")
 
 
 def test_a_party_with_a_full_disk_tells_its_people_and_its_partner(works, monkeypatch):
@@ -120,7 +152,8 @@ def test_a_policy_that_asks_no_more_lets_a_waiting_job_run(works, tmp_path):
     folder = tmp_path / "policy"
     folder.mkdir()
     write_policy(folder, SitePolicy(approval=ALWAYS))
-    with LivePolicy(folder, lambda what, error: None).followed(host.work.policy_changed):
+    policy = LivePolicy(folder, lambda what, error: None)
+    with followed(policy.now, host.work.policy_changed, "policy"):
         host.asks = False
         write_policy(folder, SitePolicy())
         assert [one.ended(job) for one in works.of.values()] == ["success", "success"]

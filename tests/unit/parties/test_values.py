@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from weft.frontends.federated.schema import Party
-from weft.model.errors import PartyMessageError, PartyRefusedError, PartyUnreachableError
+from weft.model.errors import PartyIdentityError, PartyMessageError, PartyRefusedError, PartyUnreachableError
 from weft.parties import values
 from weft.parties.values import AttemptKey, ValueHub
 
@@ -104,6 +104,27 @@ def test_a_bad_line_changes_nothing(seed, monkeypatch):
         network.hubs["1"].send(KEY, GUEST, "x", HOST, data)
     until(lambda: len(gate.values) == len(sent))
     assert [data for _, _, data in gate.values] == sent
+    assert network.refusals == []
+
+
+def test_values_for_a_party_that_is_not_known_go_on_when_it_is_known_again(monkeypatch):
+    monkeypatch.setattr(values, "_FIRST_PAUSE_S", 0.001)
+    network, gate, known = Network(), Gate(), threading.Event()
+    line = network.line("1")
+
+    def call(party, path, body):
+        if not known.is_set():
+            raise PartyIdentityError(f"party {party} is not known to party 1", party=party)
+        return line(party, path, body)
+
+    hub = ValueHub("1", call, lambda *what: network.refusals.append(what), lambda *what: network.silent.append(what))
+    hub.open(KEY, GUEST, Gate())
+    network.hubs["2"].open(KEY, HOST, gate)
+    hub.send(KEY, GUEST, "x", HOST, b"1")
+    until(lambda: network.silent)
+    known.set()
+    until(lambda: gate.values and len(network.silent) == 2)
+    assert network.silent == [(KEY, GUEST, "2", False), (KEY, GUEST, "2", True)]
     assert network.refusals == []
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tests.integration.places import until
 from weft.frontends.federated.schema import Party
-from weft.model.errors import DiskFullError, PartyUnreachableError, WeftError
+from weft.model.errors import DiskFullError, PartyIdentityError, PartyUnreachableError, WeftError
 from weft.parties.failures import error_of, report_of
 from weft.parties.job_views import ENDED
 from weft.parties.jobs import SiteJobs
@@ -72,7 +72,7 @@ class OneWork:
                 clock=clock,
                 sockets=sockets,
                 call=lambda to, path, body: works.carry(id, to, path, body),
-                check_route=lambda to: None,
+                check_route=lambda to: works.check_known(to, id),
                 failed=lambda what, error: self.failures.append(error),
                 asks_approval=lambda job, part: self.asks,
                 queue=lambda: "backfill",
@@ -120,13 +120,15 @@ class OneWork:
 class Works:
     """Parties by id. A context manager; `cut` are the ids of those that nobody reaches, and that reach nobody.
 
-    `full` has by id the paths of messages for which the party has no room.
+    `full` has by id the paths of messages for which the party has no room, and `removed` the parties that it does not
+    know any more.
     """
 
     def __init__(self, folder: Path, *ids: str, cores: int = 4, asks: tuple[str, ...] = ()) -> None:
         self.folder, self.cores, self.asks = folder, cores, asks
         self.cut: set[str] = set()
         self.full: dict[str, set[str]] = {}
+        self.removed: dict[str, set[str]] = {}
         self.of: dict[str, OneWork] = {}
         for id in ids:
             self.start(id)
@@ -154,13 +156,25 @@ class Works:
             file.unlink()
         (folder / "kept").rename(folder / "party.db")
 
+    def check_known(self, id: str, to: str) -> None:
+        """Require that a party is known to another one."""
+        if id in self.removed.get(to, ()):
+            raise PartyIdentityError(f"party {id} is not known to party {to}", party=id)
+
+    def remove(self, id: str, at: str) -> None:
+        """Let a party forget another one."""
+        self.removed.setdefault(at, set()).add(id)
+        self.of[at].work.peers_changed()
+
     def carry(self, sender: str, to: str, path: str, body: bytes) -> bytes:
         """Carry a message and its answer."""
+        self.check_known(to, sender)
         receiver = self.of.get(to)
         if receiver is None or {sender, to} & self.cut:
             raise PartyUnreachableError(f"party {to} does not answer", party=to)
         peer = Peer(id=sender, name=sender, address="", certificate="", signing_key=b"", fingerprint="")
         try:
+            self.check_known(sender, to)
             if path in self.full.get(to, ()):
                 raise DiskFullError("the disk of /parties/2 is full")
             return receiver.work.handlers()[path](peer, body)

@@ -95,7 +95,7 @@ def read_conf(text: str, file: str, *, job_type: str = "") -> Conf:
     if job_type not in _JOB_TYPES:
         common.wrong("job_type", f"there is no job type {job_type!r}", hint_of(str(job_type), list(_JOB_TYPES)))
     own_parameters = [
-        (role, indices, _job_parameters(reader)) for role, indices, reader in _by_party(jobs.inside("role"), roles)
+        (role, indices, _job_parameters(reader)) for role, _, indices, reader in _by_party(jobs.inside("role"), roles)
     ]
     shared, own = _version_2(root, roles) if version == 2 else _version_1(root, roles)
     conf = Conf(
@@ -150,6 +150,14 @@ def _party_id(node: yaml.Node) -> str:
     return text if text.isascii() and text.isdecimal() and len(text) <= 20 else ""
 
 
+def _no_party_id(node: yaml.Node) -> tuple[str, str]:
+    """Return message and hint for what is no id of a party."""
+    value = plain(node)
+    meant = "".join(value.split()) if isinstance(value, str) else ""
+    hint = f"Write it without blanks: {meant}" if meant.isdecimal() else "Write a number: 9999"
+    return f"must be the id of a party, is {yaml.describe(node)}", hint
+
+
 def _roles(root: ObjectReader) -> dict[str, tuple[str, ...]]:
     listed = root.inside("role")
     if not listed.entries:
@@ -162,8 +170,7 @@ def _roles(root: ObjectReader) -> dict[str, tuple[str, ...]]:
         for node in listed.items(role):
             id = _party_id(node)
             if not id:
-                message = f"must be the id of a party, is {yaml.describe(node)}"
-                root.problems.add(node.mark, f"role.{role}", message, "Write a number: 9999")
+                root.problems.add(node.mark, f"role.{role}", *_no_party_id(node))
             elif id in ids:
                 root.problems.add(node.mark, f"role.{role}", f"party {id} is named twice")
             else:
@@ -180,8 +187,10 @@ def _initiator(root: ObjectReader, roles: Mapping[str, Sequence[str]]) -> Party:
     given.only("role", "party_id")
     role, node = given.text("role"), given.entries.get("party_id")
     id = "" if node is None else _party_id(node)
-    if not role or not id:
+    if not role or node is None:
         given.wrong("party_id" if role else "role", "the initiator needs role and party_id")
+    elif not id:
+        given.wrong("party_id", *_no_party_id(node))
     elif id not in roles.get(role, ()):
         given.wrong("party_id", f"{role} {id} is not among the parties of role", f"Add it: role.{role}")
     return Party(role, id)
@@ -222,7 +231,8 @@ def _version_2(root: ObjectReader, roles: Mapping[str, Sequence[str]]) -> tuple[
     given = root.inside("component_parameters")
     given.only("common", "role")
     own = [
-        OwnParameters(role, indices, _named(reader)) for role, indices, reader in _by_party(given.inside("role"), roles)
+        OwnParameters(role, indices, _named(reader), key)
+        for role, key, indices, reader in _by_party(given.inside("role"), roles)
     ]
     return _named(given.inside("common")), own
 
@@ -248,15 +258,15 @@ def _without_index(given: ObjectReader, roles: Mapping[str, Sequence[str]]) -> I
 
 def _by_party(
     given: ObjectReader, roles: Mapping[str, Sequence[str]]
-) -> Iterator[tuple[str, tuple[int, ...], ObjectReader]]:
-    """Yield role, indices of its parties and members of each object under `role`: keys are "all", "0" or "0|1"."""
+) -> Iterator[tuple[str, str, tuple[int, ...], ObjectReader]]:
+    """Yield role, key, indices of its parties and members of each object under `role`: keys are "all", "0" or "0|1"."""
     for role in _known_roles(given, roles):
         by_index, count = given.inside(role), len(roles[role])
         for key in by_index:
             if _COMPONENT.fullmatch(key):
                 continue
             indices = tuple(range(count)) if key == _ALL_PARTIES else _indices(by_index, key, role, count)
-            yield role, indices, by_index.inside(key)
+            yield role, key, indices, by_index.inside(key)
 
 
 def _indices(given: ObjectReader, key: str, role: str, count: int) -> tuple[int, ...]:

@@ -60,7 +60,9 @@ def _component(name: str, listed: ObjectReader, problems: Problems, notes: list[
         notes.append(f"{', '.join(unknown)} of component {name} in the DSL has no effect: FATE reads no such field")
     mark = listed.keys[name]
     if not _NAME.fullmatch(name):
-        problems.add(mark, "components", f"the name {show(name)} is not legal", "Use letters, digits, _ and -.")
+        bare = name.strip()
+        hint = f"Write it without blanks: {bare}" if _NAME.fullmatch(bare) else "Use letters, digits, _ and -."
+        problems.add(mark, "components", f"the name {show(name)} is not legal", hint)
     module = own.text("module")
     if not module:
         own.wrong("module", "the component has no module", 'Write: "module": "HeteroLR"')

@@ -26,6 +26,7 @@ from weft.frontends.federated.schema import (
     Conf,
     Dsl,
     FederatedJob,
+    OwnParameters,
     Value,
 )
 from weft.graph.party_plan import PartyPlan, PlannedPart
@@ -113,7 +114,7 @@ def _component(
     for own in conf.own:
         if own.role == role and index in own.indices and name in own.components:
             listed = len(conf.roles[role]) if conf.version == 1 else 0
-            path = merger.own_path(role, own.indices)
+            path = merger.own_path(own)
             merger.merge(found, own.components[name], module.parameters, path, role=role, index=index, listed=listed)
     runs = found.get(NEED_RUN) is not False
     return PlannedPart(runs, "" if runs else "need_run is false", found)
@@ -133,12 +134,11 @@ class _Merger:
         first = "component_parameters.common" if self._conf.version == 2 else "algorithm_parameters"
         return f"{first}.{self._name}"
 
-    def own_path(self, role: str, indices: Sequence[int]) -> str:
+    def own_path(self, own: OwnParameters) -> str:
         """Return the path of the parameters of some parties of a role."""
         if self._conf.version == 1:
-            return f"role_parameters.{role}.{self._name}"
-        whole = len(indices) == len(self._conf.roles[role])
-        return f"component_parameters.role.{role}.{'all' if whole else '|'.join(map(str, indices))}.{self._name}"
+            return f"role_parameters.{own.role}.{self._name}"
+        return f"component_parameters.role.{own.role}.{own.key}.{self._name}"
 
     def merge(
         self,
@@ -223,7 +223,8 @@ def _check_readers(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan], problems: P
 
 def _check_roles(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan], problems: Problems) -> None:
     """Check that the job has the roles that its components need; a prediction has those of its training."""
-    for component in dsl.components.values() if conf.job_type != PREDICT else ():
+    learning = [one for one in dsl.components.values() if not one.models or "train_data" in one.data]
+    for component in learning if conf.job_type != PREDICT else ():
         lacking = [role for role in modules()[component.module].needs if not conf.roles.get(role)]
         if lacking and any(part.components[component.name].runs for part in parts):
             message = f"{component.name} ({component.module}) needs a party for {' and '.join(lacking)}"
@@ -252,7 +253,7 @@ def _notes(dsl: Dsl, conf: Conf, parts: Sequence[PartyPlan]) -> Iterator[str]:
     affine = [name for name in dsl.order if any(_uses_affine(part.components[name].parameters) for part in parts)]
     if affine:
         yield f"iterativeAffine is not secure: {', '.join(affine)} will encrypt with Paillier"
-    keyed = [name for name, one in dsl.components.items() if ARBITER in modules()[one.module].needs]
+    keyed = [name for name, one in dsl.components.items() if modules()[one.module].keyed]
     for id in conf.roles.get(ARBITER, ()) if keyed else ():
         if others := [role for role, ids in conf.roles.items() if role != ARBITER and id in ids]:
             yield (

@@ -336,8 +336,11 @@ _MODULES: Final[Mapping[str, tuple[Sequence[str], str]]] = {
 """The roles and the parameters of each module."""
 
 
+_KEYED: Final = ("HeteroLR", "HeteroLinR", "HeteroPoisson")
+"""The modules whose arbiter has the key that all others encrypt with."""
+_HORIZONTAL: Final = ("HomoFeatureBinning", "HomoLR", "HomoNN", "HomoSecureBoost", "HomoSecureboost")
 _NEEDS: Final[Mapping[str, Sequence[str]]] = {
-    **dict.fromkeys(("HeteroKmeans", "HeteroLR", "HeteroLinR", "HeteroPoisson"), _ALL),
+    **dict.fromkeys((*_KEYED, *_HORIZONTAL, "HeteroKmeans"), _ALL),
     **dict.fromkeys(
         (
             *("FTL", "FeldmanVerifiableSum", "HeteroFastSecureBoost", "HeteroNN", "HeteroSSHELR", "HeteroSSHELinR"),
@@ -346,14 +349,15 @@ _NEEDS: Final[Mapping[str, Sequence[str]]] = {
         _GUEST_HOST,
     ),
 }
-"""The roles without which a module cannot run."""
+"""The roles without which a module cannot be trained."""
 _DATA_OUTPUTS: Final[Mapping[str, int]] = {"HeteroDataSplit": 3, "HomoDataSplit": 3}
 
 
 class Module(Struct, frozen=True):
     """A module: the roles that run it, and its parameters; one that is a group has its own.
 
-    It cannot run in a job without the roles in `needs`, and has `data_outputs` data outputs.
+    It cannot be trained in a job without the roles in `needs`, and has `data_outputs` data outputs. `keyed` is whether
+    its arbiter has the key that all others encrypt with.
     """
 
     name: str
@@ -361,6 +365,7 @@ class Module(Struct, frozen=True):
     parameters: Mapping[str, Parameters | None]
     needs: Sequence[str] = ()
     data_outputs: int = 1
+    keyed: bool = False
 
 
 class Parameters(Struct, frozen=True):
@@ -373,7 +378,7 @@ class Parameters(Struct, frozen=True):
 def modules() -> Mapping[str, Module]:
     """Return all modules by name."""
     return {
-        name: Module(name, roles, _named(names), _NEEDS.get(name, ()), _DATA_OUTPUTS.get(name, 1))
+        name: Module(name, roles, _named(names), _NEEDS.get(name, ()), _DATA_OUTPUTS.get(name, 1), name in _KEYED)
         for name, (roles, names) in _MODULES.items()
     }
 

@@ -104,11 +104,12 @@ class Conf(Struct, frozen=True, kw_only=True):
 
 
 class OwnParameters(Struct, frozen=True):
-    """Parameters of components by name, for the parties of a role with these indices."""
+    """Parameters of components by name, for the parties of a role with these indices; `key` is how the conf says so."""
 
     role: str
     indices: Sequence[int]
     components: Mapping[str, Value]
+    key: str = ""
 
 
 class ComponentLimits(Struct, frozen=True):

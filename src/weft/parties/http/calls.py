@@ -67,6 +67,15 @@ class HttpCall(Struct, frozen=True, kw_only=True):
             raise UsageError(f"{name} is missing", hint=f"Give {name}.")
         return found
 
+    def need_all(self, *names: str) -> list[str]:
+        """Return texts that must be there. UsageError: some are not; all are named."""
+        found = [self.text(name) for name in names]
+        lacking = [name for name, text in zip(names, found, strict=True) if not text]
+        if lacking:
+            listed = ", ".join(lacking)
+            raise UsageError(f"{listed} {'is' if len(lacking) == 1 else 'are'} missing", hint=f"Give {listed}.")
+        return found
+
     def number(self, name: str, default: int) -> int:
         """Return an argument as a whole number."""
         text = self.text(name)

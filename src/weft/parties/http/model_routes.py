@@ -24,10 +24,9 @@ _NO_SERVING: Final = (
 
 
 def _filter(call: HttpCall, *, whole: bool = False) -> ModelFilter:
-    take = call.need if whole else call.text
-    return ModelFilter(
-        model_id=take("model_id"), model_version=take("model_version"), role=take("role"), party_id=take("party_id")
-    )
+    names = ("model_id", "model_version", "role", "party_id")
+    found = call.need_all(*names) if whole else [call.text(name) for name in names]
+    return ModelFilter(**dict(zip(names, found, strict=True)))
 
 
 def deploy(ports: PartyPorts, call: HttpCall) -> HttpReply:

@@ -27,6 +27,9 @@ def component(module: str, *, data: Json | None = None, model: str = "", out: tu
     return {"module": module, **({"input": given} if given else {}), "output": made}
 
 
+TABLE = {"reader_0": {"table": {"name": "t", "namespace": "n"}}}
+
+
 def dsl(*, root: str = "reader_0.data") -> Json:
     found = {
         "intersection_0": component("Intersection", data={"data": [root]}),
@@ -155,6 +158,26 @@ def test_both_roots_of_the_job_parameters_of_version_1_count():
     assert any("made_up" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("module", ["HomoLR", "HomoNN", "HomoSecureboost", "HomoFeatureBinning"])
+def test_modules_over_rows_of_several_parties_need_all_roles_to_learn(module):
+    graph = {
+        "components": {"reader_0": component("Reader"), "homo_0": component(module, data={"data": ["reader_0.data"]})}
+    }
+    conf = conf_2()
+    conf["component_parameters"]["common"] = {}
+    conf["component_parameters"]["role"]["host"] = {"all": conf["component_parameters"]["role"]["guest"]["0"]}
+    assert not [one for one in job(conf, graph).notes if "arbiter" in one], "masks hide from an arbiter with rows, too"
+    del conf["role"]["arbiter"]
+    with pytest.raises(FederatedFileError, match=rf"homo_0 \({module}\) needs a party for arbiter"):
+        job(conf, graph)
+    alone = conf | {"role": {"guest": [1]}, "component_parameters": {"role": {"guest": {"all": TABLE}}}}
+    with pytest.raises(FederatedFileError, match="needs a party for host and arbiter"):
+        job(alone | {"job_parameters": {}}, graph)
+    loader = {"model_loader_0": component("ModelLoader") | {"output": {"model": ["model"]}}, **graph["components"]}
+    loader["homo_0"] = component(module, data={"test_data": ["reader_0.data"]}, model="model_loader_0.model")
+    job(alone | {"job_parameters": {}}, {"components": loader})
+
+
 def test_what_the_dsl_does_not_have_is_told_and_not_refused():
     conf = conf_2()
     conf["component_parameters"]["common"]["evaluation_1"] = {"alpha": 1}
@@ -175,6 +198,15 @@ def test_what_the_dsl_does_not_have_is_told_and_not_refused():
         (("role", "host"), [2, 2], "party 2 is named twice"),
         (("role", "guest"), "1", "must be a list"),
         (("role", "guest"), [True], "must be the id of a party"),
+        (("role", "guest"), ["1 "], "must be the id of a party, is the text `1 `\n    Write it without blanks: 1"),
+        (
+            ("initiator", "party_id"),
+            " 1",
+            "initiator.party_id: must be the id of a party, is the text ` 1`\nWrite it without blanks: 1",
+        ),
+        (("component_parameters", "role", "host", "0"), {"reader_0": {"x": 1}}, "role.host.0.reader_0.x: Reader has"),
+        (("component_parameters", "role", "host", "1|0"), {"reader_0": {"x": 1}}, "host.1|0.reader_0.x: Reader has"),
+        (("component_parameters", "role", "host", "all"), {"reader_0": {"x": 1}}, "host.all.reader_0.x: Reader has"),
         (("dsl_version",), 3, "there is no version 3"),
         (("job_parameters", "common", "job_type"), "trian", "there is no job type 'trian'\nDid you mean train?"),
         (("component_parameters", "role", "host", "2"), {}, "there is no party 2: the job has 2 parties of role host"),

@@ -53,10 +53,11 @@ def run(part: ComponentPart) -> PartOutput:
         raise UsageError(f"{part.component}: an id stands in two rows of the table", hint="Keep one row for each id.")
     if _counts(part):
         kept, common = None, (_guest_count if part.here.role == GUEST else _host_count)(part, frame, method)
-    elif part.here.role == GUEST:
-        kept, common = _guest(part, frame, method)
     else:
-        kept, common = _host(part, frame, method)
+        others = part.all_of(HOST if part.here.role == GUEST else GUEST)
+        methods = {one: _between(part, one, method) for one in others}
+        method = ", ".join(dict.fromkeys(methods.values()))
+        kept, common = (_guest if part.here.role == GUEST else _host)(part, frame, methods)
     rate = common / len(frame) if len(frame) else 0.0
     part.tracker.metric("train", "intersect_count", common)
     part.tracker.metric("train", "intersect_rate", rate)
@@ -128,9 +129,8 @@ def _synced(part: ComponentPart) -> bool:
     return part.parameters.get("sync_intersect_ids") is not False
 
 
-def _guest(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
+def _guest(part: ComponentPart, frame: PartyFrame, methods: Mapping[Party, str]) -> tuple[PartyFrame | None, int]:
     hosts, ids = part.all_of(HOST), frame.ids.tolist()
-    methods = {host: _between(part, host, method) for host in hosts}
     if (
         methods[hosts[0]] == ECDH
         and len(hosts) == 1
@@ -165,9 +165,9 @@ def _ask(part: ComponentPart, ids: list[str], host: Party, method: str) -> tuple
     return shared_positions(channel.receive("tags", host), tags(own), host.id)
 
 
-def _host(part: ComponentPart, frame: PartyFrame, method: str) -> tuple[PartyFrame | None, int]:
+def _host(part: ComponentPart, frame: PartyFrame, methods: Mapping[Party, str]) -> tuple[PartyFrame | None, int]:
     guest, channel = part.all_of(GUEST)[0], part.channel
-    method = _between(part, guest, method)
+    method = methods[guest]
     if (
         method == ECDH
         and len(part.all_of(HOST)) == 1

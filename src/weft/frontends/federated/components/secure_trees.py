@@ -1,7 +1,7 @@
 """Growing one tree over the columns of several parties: the guest with labels and key, and hosts.
 
 For each tree the guest sends encrypted derivatives of the rows. For a node that may be split, a host returns encrypted
-sums over the rows to the left of its candidates, in a secret order; the guest decrypts them and picks the best
+sums over the rows on one side of its candidates, in a secret order; the guest decrypts them and picks the best
 candidate of all parties. The owner of a candidate keeps feature and threshold, and answers with the rows that go left.
 Sums of the larger of two siblings follow from those of their parent. Source: Cheng and others 2021 (SecureBoost); Chen
 and others 2021 (packed derivatives).
@@ -24,7 +24,15 @@ from weft.frontends.federated.components.trees import (
     left_sums,
     sum_width,
 )
-from weft.frontends.federated.crypto.histograms import EncryptedCells, cells_of, cumulated, packed, unpacked
+from weft.frontends.federated.crypto.histograms import (
+    EncryptedCells,
+    capacity,
+    cells_of,
+    cumulated,
+    half,
+    packed,
+    unpacked,
+)
 from weft.model.errors import PartyMessageError
 
 if TYPE_CHECKING:
@@ -34,6 +42,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _MOST_BITS: Final = 64
+_ROWS_PER_CANDIDATE: Final = 2
+"""Derivatives are sent twice, the second time shifted, for at most so many rows for each candidate of the hosts.
+
+A host packs sums of left sides beside those of right sides then, with half of the powers for each sum.
+"""
 
 
 class GrownTree(NamedTuple):
@@ -75,6 +88,7 @@ def mask_of(bits: Any, count: int, source: Party) -> Array:
 class _Opening(msgspec.Struct, frozen=True):
     derivatives: Any
     h_bits: int
+    copies: int
     rows: Any
 
 
@@ -88,6 +102,7 @@ class _Sums(msgspec.Struct, frozen=True):
     right: Any
     counts: Any
     found: int
+    beside: int
     packed: Any
 
 
@@ -116,6 +131,7 @@ class GuestTree:
     ) -> None:
         self._part, self._rules, self._keys, self._bins, self._splits = part, rules, keys, bins, splits
         self._parties = [part.here, *part.all_of("host")]
+        self._candidates: dict[Party, int] = {}
 
     def grow(self, g: Array, h: Array, active: Array, features: Array, plan: Sequence[LevelPlan]) -> GrownTree:
         """Grow a tree. `features` are those of the guest, `plan` has the owners of splits for each level."""
@@ -147,14 +163,19 @@ class GuestTree:
     def _begin(self, active: Array) -> None:
         if not self._hosts:
             return
+        public = self._keys.public
         joined = self._scale.joined(self._whole_g[active], self._whole_h[active])
+        candidates = sum(self._candidates.get(host, 0) for host in self._hosts)
+        copies = 2 if len(active) <= _ROWS_PER_CANDIDATE * candidates else 1
+        copied = [joined, joined * (1 << half(capacity(public)))]
         value = {
-            "derivatives": self._keys.public.encrypt(joined).to_wire(),
+            "derivatives": public.encrypt(np.concatenate(copied[:copies])).to_wire(),
             "h_bits": self._scale.h_bits,
+            "copies": copies,
             "rows": None if len(active) == len(self._g) else active,
         }
         self._part.channel.send("tree", value, self._hosts)
-        self._keys.public.prepare(len(active))  # for the next tree
+        public.prepare(len(active) * copies)  # for the next tree
 
     def _finish(self, hosts: Sequence[Party]) -> None:
         if hosts:
@@ -195,12 +216,14 @@ class GuestTree:
         index, right, counts = sums.index, sums.right, sums.counts
         fits = all(isinstance(one, np.ndarray) and one.ndim == 1 for one in (index, right, counts))
         fits = fits and [one.dtype.kind for one in (index, right, counts)] == ["i", "b", "i"]
-        fits = fits and len(index) == len(right) == len(counts) >= sums.found >= 0
-        if not fits or not _within(index, -1, sums.found - 1) or not _within(counts, 0, total[2]):
+        found = sums.found + sums.beside
+        fits = fits and len(index) == len(right) == len(counts) >= found and min(sums.found, sums.beside) >= 0
+        if not fits or not _within(index, -1, found - 1) or not _within(counts, 0, total[2]):
             raise PartyMessageError(f"{host} has sent sums that are malformed", party=host.id)
         counts = counts.astype(np.int64)
         width = sum_width(self._scale.h_bits, total[2])
-        raw = unpacked(self._keys, self._keys.public.encrypted(sums.packed), sums.found, width)
+        self._candidates[host] = len(index)
+        raw = unpacked(self._keys, self._keys.public.encrypted(sums.packed), sums.found, width, sums.beside)
         values = [*raw, 0]  # the last one is that of index -1
         sides = np.where(right, total[2] - counts, counts)
         g, h = self._scale.parted([values[at] for at in index.tolist()], sides)
@@ -299,12 +322,14 @@ class HostTree:
         rows, opening = len(self._bins.codes), message_as(_Opening, begin, self._guest)
         active = np.arange(rows) if opening.rows is None else np.asarray(opening.rows)
         derivatives = self._key.encrypted(opening.derivatives)
-        fits = derivatives.shape == active.shape and active.dtype.kind == "i" and 0 <= opening.h_bits <= _MOST_BITS
+        fits = active.ndim == 1 and active.dtype.kind == "i" and 0 <= opening.h_bits <= _MOST_BITS
+        fits = fits and opening.copies in (1, 2) and derivatives.shape == (len(active) * opening.copies,)
         if not fits or (len(active) and not (active.min() >= 0 and active.max() < rows)):
             raise PartyMessageError(f"{self._guest} has sent derivatives of other rows", party=self._guest.id)
         self._h_bits, self._cells = opening.h_bits, cells_of(derivatives)
         self._places = np.full(rows, -1)
         self._places[active] = np.arange(len(active))
+        self._shift = len(active) if opening.copies == 2 else 0
         self._features, self._own = features, self._bins.only(features)
         self._order = np.array(secrets.SystemRandom().sample(range(self._own.candidates), self._own.candidates), int)
         self._rows = {0: np.arange(rows)}
@@ -326,16 +351,21 @@ class HostTree:
     def _sums(self, cells: EncryptedCells, node: int) -> dict[str, Any]:
         rows = self._node(node)
         rows = rows[self._places[rows] >= 0]
-        found = cumulated(cells, self._places[rows], self._own.codes[rows], self._own.sizes)
-        mixed = secrets.SystemRandom().sample(range(len(found.sums)), len(found.sums))
-        places = np.empty(len(mixed) + 1, dtype=np.int32)
-        places[mixed], places[-1] = np.arange(len(mixed)), -1
+        found = cumulated(cells, self._places[rows], self._own.codes[rows], self._own.sizes, self._shift)
+        upper = found.right_sums.tolist() if self._shift else []
+        lower = sorted(set(range(len(found.sums))) - set(upper))
+        groups = [secrets.SystemRandom().sample(some, len(some)) for some in (lower, upper)]
+        places = np.empty(len(found.sums) + 1, dtype=np.int32)
+        places[groups[0] + groups[1]], places[-1] = np.arange(len(found.sums)), -1
+        mixed = [[found.sums[at] for at in group] for group in groups]
+        width = sum_width(self._h_bits, len(rows))
         return {
             "index": places[found.places][self._order],
             "right": found.right[self._order],
             "counts": found.lefts[self._order].astype(np.int32),
-            "found": len(mixed),
-            "packed": packed(cells, [found.sums[at] for at in mixed], sum_width(self._h_bits, len(rows))).to_wire(),
+            "found": len(lower),
+            "beside": len(upper),
+            "packed": packed(cells, mixed[0], width, mixed[1]).to_wire(),
         }
 
     def _choose(self) -> None:

@@ -126,8 +126,8 @@ def left_sums(bins: FeatureBins, rows: Array, g: Array, h: Array) -> SplitSums:
 class DerivativeScale(NamedTuple):
     """How derivatives of a tree become integers: times a power of two each, and how they share one integer.
 
-    The integer of a row is `(g + 2^DERIVATIVE_BITS) 2^h_bits + h`, so a sum over m rows has `sum_width` bits. Where h
-    is `constant`, as in a regression, it is left out, and `h_bits` is 0.
+    The integer of a row is `(g + 2^DERIVATIVE_BITS) 2^h_bits + h`, so a sum over half of m rows has `sum_width` bits.
+    Where h is `constant`, as in a regression, it is left out, and `h_bits` is 0.
     """
 
     g_power: int
@@ -138,8 +138,8 @@ class DerivativeScale(NamedTuple):
     @classmethod
     def of(cls, g: Array, h: Array) -> DerivativeScale:
         """Return the scale for the derivatives of a tree. UsageError: there are too many rows."""
-        bits = DERIVATIVE_BITS + len(g).bit_length()
-        if bits > _MOST_SUM_BITS:
+        bits = DERIVATIVE_BITS + (len(g) // 2).bit_length()
+        if bits >= _MOST_SUM_BITS:
             raise UsageError(f"{len(g)} rows are too many for exact sums")
         powers = [DERIVATIVE_BITS - int(np.frexp(np.abs(one).max(initial=0.0))[1]) for one in (g, h)]
         found = cls(powers[0], powers[1], bits, None)
@@ -173,8 +173,8 @@ class DerivativeScale(NamedTuple):
 
 
 def sum_width(h_bits: int, rows: int) -> int:
-    """Return how many bits a sum over at most `rows` rows has."""
-    return h_bits + DERIVATIVE_BITS + 1 + rows.bit_length()
+    """Return how many bits a sum over at most half of `rows` rows has."""
+    return h_bits + DERIVATIVE_BITS + 1 + (rows // 2).bit_length()
 
 
 class SplitRules(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
@@ -64,7 +64,8 @@ class Coordination(Struct, frozen=True, kw_only=True):
     seconds that a party may be unreachable for the initiator, or for a part (0: any time), `timeout` those from its
     start that the job may take (0: any). `wishes` are the present documents, `reports` the newest known ones, by the
     name of the part. `statuses` are those of components in FATE's words. `unreachable` has since when a party does not
-    answer the initiator, and `silent` since when it takes no values of a part, by the name of the part.
+    answer the initiator, and `silent` since when it takes no values of a part, by the name of the part. `hindered` has
+    in words why a party takes no messages that answers nevertheless, `gone` those to which there is no way any more.
 
     `waits_for` has the jobs of this party that must succeed first; no part hears of the job before. `time_limits` has
     the seconds that components may take once all their parts go. `steps` is the number of components that may still
@@ -99,6 +100,8 @@ class Coordination(Struct, frozen=True, kw_only=True):
     reports: Mapping[str, Report] = field(default_factory=dict)
     unreachable: Mapping[str, float] = field(default_factory=dict)
     silent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    hindered: Mapping[str, str] = field(default_factory=dict)
+    gone: Sequence[str] = ()
     settled: bool = False
 
 
@@ -135,9 +138,10 @@ class ReportReceived(Struct, frozen=True):
 
 
 class Unreachable(Struct, frozen=True):
-    """A party does not answer."""
+    """A party does not answer; or it does, and takes no messages, for a reason in words."""
 
     party: str
+    why: str = ""
 
 
 class Reachable(Struct, frozen=True):
@@ -157,6 +161,13 @@ class Undeliverable(Struct, frozen=True):
     """A party does not take the wish for a part."""
 
     part: Party
+    failure: PartFailure
+
+
+class PartyGone(Struct, frozen=True):
+    """There is no way to a party any more: it hears of the job no more."""
+
+    party: str
     failure: PartFailure
 
 
@@ -197,6 +208,7 @@ CoordinationEvent = (
     | Reachable
     | FinishJob
     | Undeliverable
+    | PartyGone
     | Rerun
     | JobBefore
     | GoOn
@@ -301,15 +313,18 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             return _with_attempt(state, component, _stopped(attempt, reason, None, now))
         case Skipped(component):
             return replace(state, statuses={**state.statuses, component: PASSED})
-        case Unreachable(party):
-            return replace(state, unreachable={party: now, **state.unreachable})
+        case Unreachable(party, why):
+            hindered = _without(state.hindered, party) | ({party: why} if why else {})
+            return replace(state, unreachable={party: now, **state.unreachable}, hindered=hindered)
         case Reachable(party):
-            left = {one: since for one, since in state.unreachable.items() if one != party}
-            return replace(state, unreachable=left, pulls=0, pull_at=now)
+            left, hindered = _without(state.unreachable, party), _without(state.hindered, party)
+            return replace(state, unreachable=left, hindered=hindered, pulls=0, pull_at=now)
         case FinishJob(status, reason):
             return _finished(state, status, PartFailure(reason, state.initiator.id) if reason else None, now)
         case Undeliverable(part, failure):
             return _finished(state, FAILED, replace(failure, party=failure.party or part.id), now)
+        case PartyGone(party, failure):
+            return _finished(replace(state, gone=sorted({*state.gone, party})), FAILED, failure, now)
         case Rerun():
             return _rerun(state, event, now)
         case JobBefore(job, status):
@@ -319,7 +334,7 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             return _released(replace(state, steps=more), now)
         case Submitted():  # after a restart it is not known any more who answers
             anew = {part: dict.fromkeys(parties, now) for part, parties in state.silent.items()}
-            return replace(state, since=state.since or now, unreachable={}, silent=anew)
+            return replace(state, since=state.since or now, unreachable={}, hindered={}, silent=anew)
         case _:
             return state
 
@@ -371,6 +386,8 @@ def _rerun(state: Coordination, event: Rerun, now: float) -> Coordination:
         tries=0,
         unreachable={},
         silent={},
+        hindered={},
+        gone=(),
         attempts={},
         statuses=dict(event.keep),
         waits_for=(),
@@ -432,11 +449,11 @@ def _ended_early(state: Coordination, now: float) -> Coordination | None:
         if report is not None and report.epoch == state.epoch and report.phase is PartPhase.REFUSED:
             return _finished(state, FAILED, PartFailure(f"{part} refused: {report.reason}", part.id), now)
         if _given_up(state, part, now):
-            message = f"{part} did not answer for {state.fail_after:g} s"
+            message = f"{part} did not answer for {state.fail_after:g} s{_why_not(state, part.id)}"
             return _finished(state, FAILED, PartFailure(message, part.id, "WEFT604"), now)
         for party, since in state.silent.get(str(part), {}).items():
             if state.fail_after and now >= since + state.fail_after:
-                message = f"party {party} did not answer {part} for {state.fail_after:g} s"
+                message = f"party {party} did not answer {part} for {state.fail_after:g} s{_why_not(state, party)}"
                 return _finished(state, FAILED, PartFailure(message, party, "WEFT604"), now)
     if state.timeout and state.started is not None and now >= state.started + state.timeout:
         message = f"the job took longer than its timeout of {state.timeout:g} s"
@@ -542,8 +559,21 @@ def _observed(state: Coordination, part: Party, component: str, attempt: int) ->
     return found if found is not None and found.attempt == attempt else None
 
 
+def _without(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {one: value for one, value in values.items() if one != name}
+
+
+def _why_not(state: Coordination, party: str) -> str:
+    """Return what is known about a party that does not answer, behind a colon."""
+    known = [state.hindered, *(one.hindered for one in state.reports.values())]
+    why = next((one[party] for one in known if party in one), "")
+    return f": it {why}" if why else ""
+
+
 def _given_up(state: Coordination, part: Party, now: float) -> bool:
     since = state.unreachable.get(part.id)
+    if part.id in state.gone:
+        return True
     return bool(state.fail_after) and since is not None and now >= since + state.fail_after
 
 

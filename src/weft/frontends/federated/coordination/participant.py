@@ -44,7 +44,8 @@ class Participation(Struct, frozen=True, kw_only=True):
     """The state of a part. `holds` says whether it has cores, `asked` whether it has asked for them.
 
     `started` and `ended` are when the part has heard that the job runs in this epoch, and has ended, in seconds since
-    1970. `silent` has the parties that do not take values of a component, by component.
+    1970. `silent` has the parties that do not take values of a component, by component, and `hindered` in words why
+    some of them do not.
     """
 
     job: str
@@ -63,6 +64,7 @@ class Participation(Struct, frozen=True, kw_only=True):
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
     processes: Mapping[str, LocalProcess] = field(default_factory=dict)
     silent: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    hindered: Mapping[str, str] = field(default_factory=dict)
     report: Report | None = None
 
 
@@ -114,11 +116,18 @@ class ProcessEnded(Struct, frozen=True):
 
 
 class PartnerSilent(Struct, frozen=True):
-    """A party does not take the values of a process, or takes them again (`answers`)."""
+    """A party does not take the values of a process, for a reason in words if it is known, or takes them again."""
 
     component: str
     party: str
     answers: bool = False
+    why: str = ""
+
+
+class InitiatorGone(Struct, frozen=True):
+    """There is no way to the initiator any more, so the part ends."""
+
+    failure: PartFailure
 
 
 class Restarted(Struct, frozen=True):
@@ -138,6 +147,7 @@ ParticipationEvent = (
     | ProcessPrepared
     | ProcessEnded
     | PartnerSilent
+    | InitiatorGone
     | Restarted
     | Looked
 )
@@ -259,11 +269,17 @@ def _taken(
             silent = {name: one for name, one in state.silent.items() if name != component}
             state = replace(state, processes=left, silent=silent)
             return _observe(state, component, epoch, attempt, status, failure, ended=now)
-        case PartnerSilent(component, party, answers):
+        case PartnerSilent(component, party, answers, why):
             if component not in state.processes:
                 return state
             others = {*state.silent.get(component, ())} - {party}
-            return replace(state, silent={**state.silent, component: sorted(others if answers else others | {party})})
+            silent = {**state.silent, component: sorted(others if answers else others | {party})}
+            return replace(state, silent=silent, hindered={**state.hindered, party: why} if why else state.hindered)
+        case InitiatorGone(failure):
+            wish = state.wish
+            if wish is None or wish.phase is JobPhase.END:
+                return state
+            return replace(state, wish=replace(wish, phase=JobPhase.END, job_status="failed", cause=failure), ended=now)
         case Restarted():
             if state.wish is not None and not state.approved and not state.refused:
                 effects.append(AskApproval())
@@ -277,7 +293,7 @@ def _restarted(state: Participation, now: float) -> Participation:
     failure = PartFailure("the server of the party was restarted", state.part.id, "WEFT604")
     for component, process in state.processes.items():
         state = _observe(state, component, process.epoch, process.attempt, PartStatus.LOST, failure, ended=now)
-    return replace(state, processes={}, silent={}, holds=False, asked=False, waits_for="", heard=now)
+    return replace(state, processes={}, silent={}, hindered={}, holds=False, asked=False, waits_for="", heard=now)
 
 
 def _observe(
@@ -424,6 +440,7 @@ def _reported(state: Participation, wish: Wish, effects: list[ParticipationEffec
     if any(one.epoch < wish.epoch for one in state.processes.values()):
         return state  # the new epoch begins when nothing of the old one is left
     old = state.report
+    silent = sorted({party for parties in state.silent.values() for party in parties})
     report = Report(
         job=state.job,
         part=state.part,
@@ -432,7 +449,8 @@ def _reported(state: Participation, wish: Wish, effects: list[ParticipationEffec
         wish_version=wish.version,
         phase=_phase(state, wish),
         reason=state.refused or state.waits_for,
-        silent=sorted({party for parties in state.silent.values() for party in parties}),
+        silent=silent,
+        hindered={party: why for party, why in state.hindered.items() if party in silent},
         components=state.components,
     )
     if report == old:

@@ -115,7 +115,7 @@ class ObservedAttempt(Struct, frozen=True):
 class Report(Struct, frozen=True, kw_only=True):
     """What a part observes. `wish_version` is that of the latest wish of this epoch that it follows.
 
-    `silent` are the parties that do not take values of its components.
+    `silent` are the parties that do not take values of its components, and `hindered` has in words why some do not.
     """
 
     job: str
@@ -126,6 +126,7 @@ class Report(Struct, frozen=True, kw_only=True):
     phase: PartPhase
     reason: str = ""
     silent: Sequence[str] = ()
+    hindered: Mapping[str, str] = field(default_factory=dict)
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
 
 

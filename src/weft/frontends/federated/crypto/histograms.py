@@ -29,15 +29,17 @@ _MOST_PER_SLICE: Final = 4
 
 
 class EncryptedCells(NamedTuple):
-    """Encrypted integers one by one, and what is done with them: `add` two, `shift` many by some bits, `pack` as one.
+    """Encrypted integers one by one, and what is done with them: `add` two, `shift` many by some bits, make an `array`.
 
-    `capacity` is the number of bits of a plaintext that is certainly not too large.
+    `prefixes` takes positions in an order, and ends, and returns the sums of the first ones up to each end. `capacity`
+    is the number of bits of a plaintext that is certainly not too large.
     """
 
     cells: Sequence[Any]
     add: Callable[[Any, Any], Any]
     shift: Callable[[Sequence[Any], int], list[Any]]
     array: Callable[[Sequence[Any]], Encrypted]
+    prefixes: Callable[[Sequence[int], Sequence[int]], list[Any]]
     capacity: int
 
 
@@ -50,14 +52,17 @@ def cells_of(values: Encrypted) -> EncryptedCells:
             lambda one, other: one * other % n2,
             lambda cells, bits: _powers(cells, bits, n2),
             lambda cells: PaillierArray(key, cells, (len(cells),), 0),
+            values.prefix_sums,
             capacity(key),
         )
     if isinstance(values, PlainArray):
+        plain = [int(one) for one in values.values]
         return EncryptedCells(
-            [int(one) for one in values.values],
+            plain,
             lambda one, other: one + other,
             lambda cells, bits: [one << bits for one in cells],
             lambda cells: PlainArray(np.array(cells, dtype=object)),
+            lambda order, ends: _plain_sums([plain[at] for at in order], ends),
             _PLAIN_BITS,
         )
     raise UsageError(f"sums of a {type(values).__name__} are not possible")
@@ -68,38 +73,58 @@ def capacity(key: PublicKey) -> int:
     return key.n.bit_length() - 3 if isinstance(key, PaillierKey) else _PLAIN_BITS
 
 
-def packed(source: EncryptedCells, sums: Sequence[Any], width: int) -> Encrypted:
+def half(bits: int) -> int:
+    """Return the place of the upper half of a plaintext of `bits` bits, where `packed` puts sums beside others."""
+    return bits // 2
+
+
+def packed(source: EncryptedCells, sums: Sequence[Any], width: int, beside: Sequence[Any] = ()) -> Encrypted:
     """Return sums of at most `width` bits packed in few ciphertexts, in fresh randomness.
 
-    The i-th of `k` ciphertexts has the sums i, i + k, i + 2 k, ..., the first one in the highest bits.
+    The i-th of `k` ciphertexts has the sums i, i + k, i + 2 k, ..., the first one in the highest bits. `beside` has
+    sums that are shifted to the upper half already, and are packed there in the same way, with no more powers.
     """
-    if not sums:
-        return source.array([])
-    count = _ciphertexts(len(sums), width, source.capacity)
-    found = list(sums[:count])
-    for start in range(count, len(sums), count):
-        row = sums[start : start + count]
-        shifted = source.shift(found[: len(row)], width)
-        found[: len(row)] = [source.add(one, other) for one, other in zip(shifted, row, strict=True)]
+    count = _count(len(sums), len(beside), width, source.capacity)
+    columns = [(sums[at::count], beside[at::count]) for at in range(count)]
+    found: list[Any] = [None] * count
+    for left in range(max((len(one) for pair in columns for one in pair), default=0), 0, -1):
+        begun = [at for at, one in enumerate(found) if one is not None]
+        for at, one in zip(begun, source.shift([found[at] for at in begun], width), strict=True):
+            found[at] = one
+        for at, pair in enumerate(columns):
+            for one in (column[-left] for column in pair if len(column) >= left):
+                found[at] = one if found[at] is None else source.add(found[at], one)
     return source.array(found).masked()
 
 
-def unpacked(keys: PrivateKey, values: Encrypted, count: int, width: int) -> list[int]:
-    """Return the `count` sums of `packed`. PartyMessageError: there are not as many ciphertexts as they need."""
-    if not count:
+def unpacked(keys: PrivateKey, values: Encrypted, count: int, width: int, beside: int = 0) -> list[int]:
+    """Return the `count` sums of `packed`, and then those `beside`.
+
+    PartyMessageError: there are not as many ciphertexts as they need.
+    """
+    bits = capacity(keys.public)
+    ciphertexts = _count(count, beside, width, bits)
+    if not ciphertexts:
         return []
-    ciphertexts = _ciphertexts(count, width, capacity(keys.public))
     if values.shape != (ciphertexts,):
         raise PartyMessageError("a part has sent another number of packed sums")
-    mask, found = (1 << width) - 1, [0] * count
+    low, mask, found = (1 << half(bits)) - 1, (1 << width) - 1, [0] * (count + beside)
     for at, value in enumerate(_decrypted(keys, values)):
-        for place in range((count - at - 1) // ciphertexts * ciphertexts + at, -1, -ciphertexts):
-            found[place] = value & mask
-            value >>= width
+        parts = ((value & low, 0, count), (value >> half(bits), count, beside)) if beside else ((value, 0, count),)
+        for part, first, length in parts:
+            for place in range((length - at - 1) // ciphertexts * ciphertexts + at, -1, -ciphertexts):
+                found[first + place] = part & mask
+                part >>= width
     return found
 
 
+def _count(sums: int, beside: int, width: int, bits: int) -> int:
+    return max(_ciphertexts(one, width, half(bits) if beside else bits) for one in (sums, beside))
+
+
 def _ciphertexts(count: int, width: int, bits: int) -> int:
+    if not count:
+        return 0
     each = bits // width
     if not each:
         raise UsageError(f"sums of {width} bits do not fit this key", hint="Use a larger key_length.")
@@ -130,48 +155,48 @@ class Cumulated(NamedTuple):
     """Sums of the rows on one side of each candidate of a split, without those that are equal or empty.
 
     `places` has the place of each candidate's sum in `sums`, -1 if it is zero; `right` whether it is that of the rows
-    on the right side; `lefts` has the number of rows on the left.
+    on the right side; `lefts` has the number of rows on the left. `right_sums` are the places of the sums of right
+    sides.
     """
 
     sums: list[Any]
+    right_sums: Array
     places: Array
     right: Array
     lefts: Array
 
 
-def cumulated(source: EncryptedCells, places: Array, codes: Array, sizes: Sequence[int]) -> Cumulated:
+def cumulated(source: EncryptedCells, places: Array, codes: Array, sizes: Sequence[int], shift: int = 0) -> Cumulated:
     """Return cumulative sums over the bins of each feature.
 
     `places` has the cells that are summed, `codes` their bins, shape (cells, features), from 0 to `sizes[feature] - 1`.
-    A feature with `s` bins has `s - 1` candidates: bins 0..b are left. No cell of the largest bin is touched: sums grow
-    from both ends towards it.
+    A feature with `s` bins has `s - 1` candidates: bins 0..b are left. Sums grow from both ends towards the bin of the
+    median, whose cells are not touched, so none has more than half of the cells. Those of right sides take the cells
+    `shift` places later.
     """
     sums: list[Any] = []
-    index, right, counts = [], [], []
-    cells = [source.cells[at] for at in places.tolist()]
+    index, right, counts = list[int](), list[bool](), list[int]()
+    sides = list[bool]()
     for feature, size in enumerate(sizes):
         column = codes[:, feature]
-        have = np.bincount(column, minlength=size)
-        order = np.argsort(column, kind="stable").tolist()
-        ends = have.cumsum()
-        top, ends_list = int(have.argmax()), ends.tolist()
-        left = [*_grown(source, cells, order, [0, *ends_list[:top]], sums)]
-        steps = [len(order) - end for end in reversed(ends_list[top:])]
-        other = [*_grown(source, cells, order[::-1], steps, sums)]
-        index += left + other[::-1]
-        right += [False] * len(left) + [True] * len(other)
-        counts += ends_list[:-1]
-    return Cumulated(sums, np.array(index, dtype=np.int32), np.array(right, dtype=bool), np.array(counts, np.int64))
+        order = places[np.argsort(column, kind="stable")]
+        ends = np.bincount(column, minlength=size).cumsum().tolist()
+        top = int(np.searchsorted(ends, len(column) / 2))
+        other_ends = [len(column) - end for end in reversed(ends[top:-1])]
+        for cells, own in ((order, ends[:top]), (order[::-1] + shift, other_ends)):
+            distinct = [end for end in dict.fromkeys(own) if end]
+            at = {end: len(sums) + place for place, end in enumerate(distinct)}
+            found = [at.get(end, -1) for end in own]
+            on_right = own is other_ends
+            index += found[::-1] if on_right else found
+            right += [on_right] * len(own)
+            sides += [on_right] * len(distinct)
+            sums += source.prefixes(cells.tolist(), distinct)
+        counts += ends[:-1]
+    marks = np.flatnonzero(np.array(sides, dtype=bool))
+    return Cumulated(sums, marks, np.array(index, np.int32), np.array(right, bool), np.array(counts, np.int64))
 
 
-def _grown(source: EncryptedCells, cells: Sequence[Any], order: Sequence[int], ends: list[int], sums: list[Any]) -> Any:
-    """Yield the place of the sum of the first rows of `order` up to each end after the first one."""
-    total: Any = None
-    known, add = -1, source.add
-    for start, end in itertools.pairwise(ends):
-        if end > start:
-            for at in order[start:end]:
-                total = cells[at] if total is None else add(total, cells[at])
-            known = len(sums)
-            sums.append(total)
-        yield known
+def _plain_sums(values: Sequence[int], ends: Sequence[int]) -> list[int]:
+    totals = [0, *itertools.accumulate(values)]
+    return [totals[end] for end in ends]

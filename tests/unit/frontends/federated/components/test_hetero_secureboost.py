@@ -325,6 +325,19 @@ def test_derivatives_and_sums_are_encrypted_with_fresh_randomness() -> None:
     assert min(cell.bit_length() for cell in cells) > 3900
 
 
+def test_derivatives_are_sent_twice_where_candidates_are_many_and_the_trees_stay_the_same() -> None:
+    matrix = some_rows(12, 40, 6)
+    data = frames(matrix, (matrix[:, 1] + matrix[:, 4] > 0).astype(int), 3)
+    given: dict[str, Any] = {"num_trees": 3, "bin_num": 16, "tree_param": {"max_depth": 2}}
+    plain, run = train(data, **given), train(data, **given, encrypt_param={"method": "Paillier"})
+    openings = [found for one in run.sent if one.name == "tree" and (found := decode(one.data)) is not None]
+    assert [one["copies"] for one in openings] == [1, 2, 2]
+    assert [len(one["derivatives"]["cells"]) for one in openings] == [40, 80, 80]
+    answers = [found for one in run.sent if one.name == "sums" for found in decode(one.data)]
+    assert [one["beside"] > 0 for one in answers] == [False] * 2 + [True] * 4
+    assert run.outputs[GUEST].model["trees"] == plain.outputs[GUEST].model["trees"]
+
+
 # -------------------------------------------------------------------------------------------------------- what is wrong
 
 

@@ -64,12 +64,15 @@ def test_raw_runs_between_parties_that_show_ids(shows, parameters, runs_raw):
     assert ("ids" in {one.name for one in ran.sent}) == runs_raw
     for here in (GUEST, HOST):
         assert ("note" in ran.records[here].summaries) == (not runs_raw)
+        assert ran.records[here].summaries["method"] == ("raw" if runs_raw else "ecdh")
 
 
 def test_raw_may_run_with_one_host_and_not_with_another():
     ran = raw([GUEST, HOST_2], {GUEST: rows("a", "b", "c"), HOST: rows("c", "b"), HOST_2: rows("z", "b", "c")})
     assert [ran.outputs[one].data[0].ids.tolist() for one in (GUEST, HOST, HOST_2)] == [["b", "c"]] * 3
     assert [one.source for one in ran.sent if one.name == "ids"] == [HOST_2]
+    methods = [ran.records[one].summaries["method"] for one in (GUEST, HOST, HOST_2)]
+    assert methods == ["ecdh, raw", "ecdh", "raw"]
 
 
 def test_rows_of_two_hosts_are_those_that_all_have():

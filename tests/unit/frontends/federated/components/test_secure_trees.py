@@ -19,14 +19,15 @@ from weft.testing.parts import PartRecord
 GUEST, HOST = Party("guest", "1"), Party("host", "2")
 BINS = FeatureBins.of(np.arange(12.0).reshape(6, 2), 3)
 DERIVATIVES = {"plain": [1, 2, 3, 4, 5, 6]}
-OPENING = {"derivatives": DERIVATIVES, "h_bits": 0, "rows": None}
+OPENING = {"derivatives": DERIVATIVES, "h_bits": 0, "copies": 1, "rows": None}
 LEVEL = {"splits": [], "ask": [0]}
 SUMS = {
     "index": np.array([0, 1], dtype=np.int32),
     "right": np.array([False, True]),
     "counts": np.array([2, 4], dtype=np.int32),
     "found": 2,
-    "packed": {"plain": [(100000 << 20) + 100000]},
+    "beside": 0,
+    "packed": {"plain": [(100000 << 19) + 100000]},
 }
 
 
@@ -74,6 +75,9 @@ def test_what_a_guest_may_say_is_served() -> None:
         (OPENING | {"h_bits": -1}, LEVEL, []),
         (OPENING | {"h_bits": 1 << 40}, LEVEL, []),
         (OPENING | {"derivatives": {"plain": [1]}}, LEVEL, []),
+        (OPENING | {"copies": 2}, LEVEL, []),
+        (OPENING | {"copies": 3, "derivatives": {"plain": [1, 2, 3, 4, 5, 6] * 3}}, LEVEL, []),
+        (OPENING | {"copies": 0, "derivatives": {"plain": []}}, LEVEL, []),
         (OPENING | {"derivatives": 7}, LEVEL, []),
         (OPENING | {"rows": np.array([0, 1, 2, 3, 4, 6])}, LEVEL, []),
         (OPENING | {"rows": np.array([-1, 1, 2, 3, 4, 5])}, LEVEL, []),
@@ -124,6 +128,8 @@ def test_what_a_host_may_say_is_taken() -> None:
         [SUMS | {"counts": np.array([-1, 2])}],
         [SUMS | {"found": 3}],
         [SUMS | {"found": -1}],
+        [SUMS | {"found": 3, "beside": -1}],
+        [SUMS | {"beside": 1}],
         [SUMS | {"packed": {"plain": [1, 2]}}],
         [SUMS | {"packed": "none"}],
     ],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.frontends.federated.crypto.histograms import cells_of, cumulated, packed, unpacked
+from weft.frontends.federated.crypto.histograms import capacity, cells_of, cumulated, half, packed, unpacked
 from weft.frontends.federated.crypto.paillier import generate
 from weft.frontends.federated.crypto.plain import PlainArray, PlainKey
 from weft.model.errors import PartyMessageError, UsageError
@@ -33,6 +33,20 @@ def test_packed_sums_return(key, width, data):
 
 @pytest.mark.parametrize("key", [PlainKey(), SHORT], ids=["plain", "paillier"])
 @settings(max_examples=30, deadline=None)
+@given(width=st.integers(1, 90), data=st.data())
+def test_sums_that_are_shifted_already_are_packed_beside_others(key, width, data):
+    cells = st.lists(st.integers(0, 2**width - 1), max_size=20)
+    values, others = data.draw(cells), data.draw(cells)
+    up = half(capacity(key.public))
+    source = cells_of(encrypted(key, values + [one << up for one in others]))
+    found = packed(source, source.cells[: len(values)], width, source.cells[len(values) :])
+    assert unpacked(key, found, len(values), width, len(others)) == values + others
+    room = (up if others else source.capacity) // width
+    assert found.shape[0] == max(-(-len(one) // room) for one in (values, others))
+
+
+@pytest.mark.parametrize("key", [PlainKey(), SHORT], ids=["plain", "paillier"])
+@settings(max_examples=30, deadline=None)
 @given(rows=st.integers(0, 30), sizes=st.lists(st.integers(1, 6), max_size=4), seed=st.integers(0, 2**32 - 1))
 def test_cumulative_sums_are_those_of_one_side_of_each_candidate(key, rows, sizes, seed):
     random = np.random.default_rng(seed)
@@ -42,6 +56,7 @@ def test_cumulative_sums_are_those_of_one_side_of_each_candidate(key, rows, size
     source = cells_of(encrypted(key, values.tolist()))
     found = cumulated(source, places, codes, sizes)
     sums = unpacked(key, packed(source, found.sums, 20), len(found.sums), 20)
+    assert set(found.right_sums.tolist()) == set(found.places[found.right].tolist()) - {-1}
     at = 0
     for feature, size in enumerate(sizes):
         for edge in range(size - 1):
@@ -49,9 +64,17 @@ def test_cumulative_sums_are_those_of_one_side_of_each_candidate(key, rows, size
             side = ~left if found.right[at] else left
             assert (sums[found.places[at]] if found.places[at] >= 0 else 0) == values[places][side].sum()
             assert (found.places[at] < 0) == (not side.any())
+            assert side.sum() <= rows / 2
             assert found.lefts[at] == left.sum()
             at += 1
     assert at == len(found.places) == len(found.right) == len(found.lefts)
+
+
+def test_sums_of_right_sides_take_other_cells():
+    source = cells_of(encrypted(SHORT, [1, 2, 3, 10, 20, 30]))
+    found = cumulated(source, np.arange(3), np.array([[0], [1], [2]]), [3], 3)
+    assert SHORT.decrypt_integers(source.array(found.sums)) == [1, 30]
+    assert found.right.tolist() == [False, True]
 
 
 def test_sums_leave_in_fresh_randomness():
