@@ -41,6 +41,11 @@ SAMPLED: Final = 100
 """The rows that a task samples, at most."""
 RANGES: Final = 200
 """The ranges of keys that one task emits, at most."""
+WAVED: Final = 10
+"""The tasks of a scan in waves after the first, at most, unless more than half as many run at a time.
+
+Each ends by itself once it has enough rows.
+"""
 WAYS: Final = 8
 """The tasks of a join for each partition, at most, if its heavy partitions are split."""
 
@@ -53,13 +58,15 @@ def compile_plan(
     partitions: int,
     target: int,
     settled: Mapping[int, int] = NONE,
+    slots: int = 1,
 ) -> tuple[Graph, list[VertexHandle]]:
     """Return the graph of a plan and the nodes that deliver its rows, one after the other.
 
     A shuffle has `partitions` partitions, and its readers take `target` bytes each. `settled` has the number of tasks
-    of stages whose number no manager decides, by the numbers of the stages.
+    of stages whose number no manager decides, by the numbers of the stages. `slots` tasks run at a time.
     """
     compiler = _Compiler(plan, tables, name, partitions, target, settled)
+    compiler.waved = max(WAVED, 2 * slots)
     for stage in plan.stages:
         compiler.add(stage)
     compiler.add_choices()
@@ -85,6 +92,7 @@ class _Compiler:
     ) -> None:
         self.graph = Graph(name)
         self.nodes: list[VertexHandle] = []
+        self.waved = WAVED
         self._plan, self._tables = plan, tables
         self._target, self._settled = target, settled
         self._partitions = {
@@ -178,7 +186,7 @@ class _Compiler:
         params |= {"split": SPLIT, "folders": table.folders}
         if _in_waves(stage):
             return {
-                "items": table.rows(),
+                "items": table.few(self.waved),
                 "manager": Manager("waves", {"rows": stage.enough, "event": ENOUGH}),
             }
         pruning = stage.pruning

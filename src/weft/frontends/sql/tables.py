@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -136,7 +138,7 @@ class TableSplits:
     """The splits of a table, with what is known of the values in each of them before they are read."""
 
     def __init__(self, table: FileTable, splits: Sequence[Split], connection: duckdb.DuckDBPyConnection) -> None:
-        self._table, self._splits, self._connection = table, splits, connection
+        self._table, self._splits, self._connection = table, tuple(splits), connection
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -149,6 +151,32 @@ class TableSplits:
     def rows(self) -> list[str]:
         """Return the SQL of the rows of each split."""
         return [self._table.rows_in(split) for split in self._splits]
+
+    def few(self, most: int) -> list[str]:
+        """Return the SQL of the rows of the first split, and of the others in at most `most` equal groups."""
+        others = self._splits[1:]
+        each = max(1, -(-len(others) // most))
+        groups = [self._splits[:1], *(others[at : at + each] for at in range(0, len(others), each))]
+        return [self._rows_in(group) for group in groups]
+
+    def _rows_in(self, splits: Sequence[Split]) -> str:
+        """Return the SQL of the rows of several splits, which opens each file once."""
+        rows = [self._table.rows_in(split) for split in self._together(splits)]
+        return rows[0] if len(rows) == 1 else f"({' UNION ALL BY NAME '.join(f'FROM {one}' for one in rows)})"
+
+    def _together(self, splits: Sequence[Split]) -> list[Split]:
+        """Return the same rows in fewer splits: all ranges of a file are the file, and files are read together."""
+        parts = Counter(split.files for split in self._splits)
+        found: list[Split] = []
+        for files, group in groupby(splits, key=lambda split: split.files):
+            ranges = [split.rows for split in group if split.rows is not None]
+            if ranges and len(ranges) < parts[files]:
+                found.append(Split(files, (ranges[0][0], ranges[-1][1])))
+            elif found and found[-1].rows is None:
+                found[-1] = Split(found[-1].files + files)
+            else:
+                found.append(Split(files))
+        return found
 
     def bounds(self, column: str, of: str) -> list[Bounds] | None:
         """Return the bounds of a column of type `of` in each split; None if no split has any.
