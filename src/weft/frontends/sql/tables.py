@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -139,6 +140,7 @@ class TableSplits:
 
     def __init__(self, table: FileTable, splits: Sequence[Split], connection: duckdb.DuckDBPyConnection) -> None:
         self._table, self._splits, self._connection = table, tuple(splits), connection
+        self._bounds: dict[tuple[str, str], list[Bounds] | None] = {}
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -183,6 +185,11 @@ class TableSplits:
 
         They come from `key=value` folders and from the statistics of Parquet files.
         """
+        if (column, of) not in self._bounds:
+            self._bounds[column, of] = self._found(column, of)
+        return self._bounds[column, of]
+
+    def _found(self, column: str, of: str) -> list[Bounds] | None:
         ranges = self._folders(column, of) if self._table.hive else None
         ranges = ranges or self._statistics(column, of)
         if ranges is None:
@@ -248,18 +255,21 @@ def _value(text: str | None, of: str) -> Any:
 
 
 def _ranges(connection: duckdb.DuckDBPyConnection, file: str, target: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of the rows of a Parquet file, each some row groups of about `target` bytes."""
+    """Yield ranges of the rows of a Parquet file: row groups of about equal bytes, `target` at most on average."""
     groups = connection.execute(
         "SELECT row_group_id, any_value(row_group_num_rows), sum(total_compressed_size) "
         "FROM parquet_metadata(?) GROUP BY row_group_id ORDER BY row_group_id",
         [file],
     ).fetchall()
+    total = sum(nbytes for _, _, nbytes in groups)
+    share = total / max(1, ceil(total / target))
     begin = end = size = 0
+    cut = share
     for _, rows, nbytes in groups:
-        if size and size + nbytes > target:
-            yield begin, end
-            begin, size = end, 0
         end += rows
         size += nbytes
+        if size >= cut:
+            yield begin, end
+            begin, cut = end, cut + share
     if end > begin:
         yield begin, end
