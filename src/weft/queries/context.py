@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MODES: Final = ("auto", "whole", "stages")
 SPLIT_BYTES: Final = 32 << 20
-"""The compressed bytes of a table that one task scans."""
+"""The compressed bytes of a table that one task scans; at most twice as many, if each slot has two tasks then."""
 NONE: Final[Mapping[str, SqlTable]] = MappingProxyType({})
 _FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH TIME ZONE|TIMESTAMP_|VARIANT|GEOMETRY")
 """Types that Parquet has not; their values are kept as texts."""
@@ -443,7 +443,8 @@ class SqlContext:
         """Return the splits of a table that was planned."""
         with self._lock:
             assert self._planner is not None
-            return self._planner.splits(name, SPLIT_BYTES)
+            shared = self._planner.table(name).nbytes() // (2 * self.slots)
+            return self._planner.splits(name, min(max(SPLIT_BYTES, shared), 2 * SPLIT_BYTES))
 
     def _on_disk(self, name: str, table: SqlTable, tables: Mapping[str, SqlTable]) -> FileTable | ViewTable:
         """Return a table as Parquet files; those of tables in memory and in other formats live with the context."""

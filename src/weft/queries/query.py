@@ -348,7 +348,11 @@ class Query:
             graph = Graph("query")
             return None, graph, [graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()]
         splits = {stage.table: self._home.splits(stage.table) for stage in plan.stages if stage.table}
-        compiler = partial(compile_plan, plan, splits, name="query", partitions=PARTITIONS, target=TARGET_BYTES)
+        waves = any(stage.enough is not None for stage in plan.stages)
+        slots = self._home.slots if waves else 1  # a cluster has to be asked
+        compiler = partial(
+            compile_plan, plan, splits, name="query", partitions=PARTITIONS, target=TARGET_BYTES, slots=slots
+        )
         if self._bubbles == "batch":
             return plan, *compiler()
         settled = widths(plan, self._weigh, TARGET_BYTES, PARTITIONS)

@@ -64,6 +64,31 @@ def test_the_decider_answers_itself_where_a_size_is_not_known() -> None:
     assert decisions == (Schedule("which", 1),)
 
 
+SKIPPED = InputView("right->which", "right", -1, 0, True, 0, None, 0, -1)
+
+
+@pytest.mark.parametrize(
+    ("sides", "branch"),
+    [
+        ((side("left", 60), side("right", 40)), "copied"),
+        ((side("left", 60), side("right", 41)), "shuffled"),
+        ((side("left", 60), side("right", 0, ended=False)), None),
+        ((side("left", 100), SKIPPED), "copied"),
+        ((side("left", 101), SKIPPED), "shuffled"),
+    ],
+)
+def test_vertices_that_are_one_side_together_count_together(sides: tuple[InputView, ...], branch: str | None) -> None:
+    small = dict.fromkeys(SIDES, "copied")
+    decisions, _ = BroadcastChoice("join", small, "shuffled", under=100, together=True).decide(view(*sides), None)
+    assert [one.branch for one in decisions if isinstance(one, Choose)] == [branch] * (branch is not None)
+
+
+def test_the_decider_answers_itself_where_a_part_of_a_side_is_not_known() -> None:
+    manager = BroadcastChoice("join", dict.fromkeys(SIDES, "copied"), "shuffled", under=100, together=True)
+    decisions, _ = manager.decide(view(side("left", -1), side("right", 500)), None)
+    assert decisions == (Schedule("which", 1),)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message", "known"),
     [
@@ -75,6 +100,7 @@ def test_the_decider_answers_itself_where_a_size_is_not_known() -> None:
         ({"small": {"lift": "copy_left"}}, "small names 'lift'", "left, right"),
         ({"otherwise": "shuffle"}, "otherwise is 'shuffle'", ", ".join(BRANCHES)),
         ({"under": -1}, "under is -1 bytes", ""),
+        ({"together": True}, "small names 2 branches", "same branch"),
         ({"under": "64MiB"}, "under='64MiB', which is no int", "under"),
     ],
     ids=str,

@@ -41,6 +41,11 @@ SAMPLED: Final = 100
 """The rows that a task samples, at most."""
 RANGES: Final = 200
 """The ranges of keys that one task emits, at most."""
+WAVED: Final = 10
+"""The tasks of a scan in waves after the first, at most, unless more than half as many run at a time.
+
+Each ends by itself once it has enough rows.
+"""
 WAYS: Final = 8
 """The tasks of a join for each partition, at most, if its heavy partitions are split."""
 
@@ -53,13 +58,15 @@ def compile_plan(
     partitions: int,
     target: int,
     settled: Mapping[int, int] = NONE,
+    slots: int = 1,
 ) -> tuple[Graph, list[VertexHandle]]:
     """Return the graph of a plan and the nodes that deliver its rows, one after the other.
 
     A shuffle has `partitions` partitions, and its readers take `target` bytes each. `settled` has the number of tasks
-    of stages whose number no manager decides, by the numbers of the stages.
+    of stages whose number no manager decides, by the numbers of the stages. `slots` tasks run at a time.
     """
     compiler = _Compiler(plan, tables, name, partitions, target, settled)
+    compiler.waved = max(WAVED, 2 * slots)
     for stage in plan.stages:
         compiler.add(stage)
     compiler.add_choices()
@@ -85,6 +92,7 @@ class _Compiler:
     ) -> None:
         self.graph = Graph(name)
         self.nodes: list[VertexHandle] = []
+        self.waved = WAVED
         self._plan, self._tables = plan, tables
         self._target, self._settled = target, settled
         self._partitions = {
@@ -106,8 +114,8 @@ class _Compiler:
             if exchange.kind is ExchangeKind.HASH and self._has_one_task(exchange.sources)
         }
         self._same = {source for one in exchanges if one.kind is ExchangeKind.SAME for source in one.sources}
-        self._deciders: dict[int, VertexHandle] = {}
-        self._deciding = {branch.choice for stage in plan.stages for branch in stage.branches}
+        self._deciders: dict[tuple[int, ...], VertexHandle] = {}
+        self._deciding = {max(branch.choice): branch.choice for stage in plan.stages for branch in stage.branches}
 
     def add(self, stage: QueryStage) -> None:
         """Add the vertex of a stage, and behind it the choice that its bytes decide."""
@@ -146,7 +154,7 @@ class _Compiler:
         node = self.graph.task(body, *inputs, name=f"stage_{stage.number}", params=params, counted=True, **more)
         self.nodes.append(node)
         if stage.number in self._deciding:
-            self._add_decider(stage.number, node)
+            self._add_decider(self._deciding[stage.number])
 
     def _has_one_task(self, numbers: tuple[int, ...]) -> bool:
         """Whether these are one stage, which has one task at most."""
@@ -178,7 +186,7 @@ class _Compiler:
         params |= {"split": SPLIT, "folders": table.folders}
         if _in_waves(stage):
             return {
-                "items": table.rows(),
+                "items": table.few(self.waved),
                 "manager": Manager("waves", {"rows": stage.enough, "event": ENOUGH}),
             }
         pruning = stage.pruning
@@ -210,39 +218,41 @@ class _Compiler:
             manager = Manager("shuffle_waves", params | {"rows": stage.enough, "event": ENOUGH})
         return {"n": Range(1, self._most * (WAYS if join else 1)), "manager": manager}
 
-    def _add_decider(self, number: int, node: VertexHandle) -> None:
-        branches = list(self._branches(number))
+    def _add_decider(self, numbers: tuple[int, ...]) -> None:
+        """Add the vertex that chooses by the bytes of stages, of which the last one was just added."""
+        nodes = [self.nodes[number] for number in numbers]
+        branches = list(self._branches(numbers))
         names = {branch.small: branch.name for branch in branches}
         params = {
-            "choice": f"choice_{number}",
-            "small": {node.id: names[True]},
+            "choice": f"choice_{numbers[-1]}",
+            "small": {node.id: names[True] for node in nodes},
             "otherwise": names[False],
             "under": int(branches[0].under),
         }
-        manager = Manager("conditional", params)
-        self._deciders[number] = self.graph.add(
+        manager = Manager("conditional", params | ({"together": True} if len(nodes) > 1 else {}))
+        self._deciders[numbers] = self.graph.add(
             ANSWER,
-            after(node),
-            name=f"size_of_{node.id}",
+            *map(after, nodes),
+            name=f"size_of_{nodes[-1].id}",
             expands=True,
             manager=manager,
             params={"otherwise": names[False]},
         )
 
-    def _branches(self, number: int) -> dict[Branch, list[VertexHandle]]:
-        """Return the vertices of each plan that the bytes of a stage decide between."""
+    def _branches(self, numbers: tuple[int, ...]) -> dict[Branch, list[VertexHandle]]:
+        """Return the vertices of each plan that the bytes of stages decide between."""
         found: dict[Branch, list[VertexHandle]] = {}
         for stage in self._plan.stages:
             for branch in stage.branches:
-                if branch.choice == number:
+                if branch.choice == numbers:
                     found.setdefault(branch, []).extend(self.nodes[stage.number : stage.number + 1])
         return found
 
     def add_choices(self) -> None:
         """Add the choices between plans."""
-        for number, decider in self._deciders.items():
-            branches = {branch.name: nodes for branch, nodes in self._branches(number).items()}
-            self.graph.choice(decider, name=f"choice_{number}", **branches)
+        for numbers, decider in self._deciders.items():
+            branches = {branch.name: nodes for branch, nodes in self._branches(numbers).items()}
+            self.graph.choice(decider, name=f"choice_{numbers[-1]}", **branches)
 
 
 def _read_first(relation: Relation, first: bool = False) -> frozenset[int]:

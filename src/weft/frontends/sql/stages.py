@@ -76,11 +76,11 @@ class Exchange:
 
 
 class Branch(NamedTuple):
-    """A plan that runs if it is taken, by its name: `choice` is the stage whose measured bytes decide, and `small` is
-    the plan for at most `under` of them.
+    """A plan that runs if it is taken, by its name: `choice` are the stages whose measured bytes decide together, and
+    `small` is the plan for at most `under` of them.
     """
 
-    choice: int
+    choice: tuple[int, ...]
     name: str
     small: bool
     under: float
@@ -295,19 +295,18 @@ class _Cutter:
         Each task has sorted its own rows: so they are cut into ranges at few places, and sorted again at little cost.
         """
         measured = self._may_measure(parts) and _may_shrink(relation.input)
-        sources = [self.stage(part) for part in parts]
+        sources = tuple(self.stage(part) for part in parts)
         apart = [self._lying(source, relation.types) for source in sources]
         plain = replace(relation, limit=None, offset=0)
         if not measured:
             return self._cut_off(relation, [self._in_ranges(plain, apart)])
-        (source,) = sources
         self._exchanges += 1
-        gathered = _reading(Exchange(self._exchanges - 1, ExchangeKind.GATHER, (source,), types=relation.types))
+        gathered = _reading(Exchange(self._exchanges - 1, ExchangeKind.GATHER, sources, types=relation.types))
         under = self._sorted_by_one
-        divided = Branch(source, "ranges", small=False, under=under)
+        divided = Branch(sources, "ranges", small=False, under=under)
         together = replace(gathered, relation=replace(plain, input=gathered.relation))
         ranges = self._in_ranges(plain, [_within(part, divided) for part in apart])
-        one_task = Branch(source, "one_task", small=True, under=under)
+        one_task = Branch(sources, "one_task", small=True, under=under)
         return self._cut_off(relation, [_within(together, one_task), _within(ranges, divided)])
 
     def _in_ranges(self, relation: Sort, parts: list[_Part]) -> _Part:
@@ -432,16 +431,15 @@ class _Cutter:
         match = _match(relation, rows, others, at_right=at_right)
         by = [(one.left, one.right) for one in keys]
         exchange = self.exchange(_telling(others, match), ExchangeKind.HASH, [pair[at_right] for pair in by])
-        (small,) = exchange.sources
-        rows = _pruned(rows, match, small)
+        small = exchange.sources
+        rows = _pruned(rows, match, small[0])
         self._exchanges += 1
         copies = replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
         copied = [self._beside(relation, part, copies, at_right=at_right) for part in rows]
         exchanged = Branch(small, "exchanged", small=False, under=self._small)
         apart = [_within(part, exchanged) for part in rows]
         measured = _reading(exchange)
-        if others[0].pruning is None:  # whose tasks are not known when the graph is made
-            apart = self._filtered(relation, apart, exchanged, at_right=at_right)
+        apart = self._filtered(relation, apart, exchanged, at_right=at_right)
         moved = self.received(apart, ExchangeKind.HASH, [pair[not at_right] for pair in by])
         joined = self._exchanged(relation, (moved, measured) if at_right else (measured, moved))
         return [
@@ -457,10 +455,10 @@ class _Cutter:
         keys = [(one.left, one.right) for one in relation.conditions if one.operator == "="]
         if not keys or not _keeps_matches_only(relation, at_right=at_right):
             return rows
-        measured = self.stages[exchanged.choice]
-        bits = self._lying(measured.number, measured.relation.types)
-        bits = replace(bits, relation=KeyFilter(bits.relation, tuple(pair[at_right] for pair in keys)))
-        every = self.received([_within(bits, exchanged)], ExchangeKind.GATHER)
+        measured = [self._lying(number, self.stages[number].relation.types) for number in exchanged.choice]
+        by = tuple(pair[at_right] for pair in keys)
+        bits = [replace(part, relation=KeyFilter(part.relation, by)) for part in measured]
+        every = self.received([_within(part, exchanged) for part in bits], ExchangeKind.GATHER)
         merged = Grouping(every.relation, (), (Aggregate("bit_or", (column(0, "BIT"),), "BIT"),))
         # A filter with most bits set would cost more than it leaves out.
         useful = joined(
@@ -510,8 +508,8 @@ class _Cutter:
         return min(unsure, key=self.weight, default=None)
 
     def _may_measure(self, parts: Sequence[_Part]) -> bool:
-        """Whether the bytes of these parts may decide between plans: they are those of one stage, which will run."""
-        return bool(self._small) and len(parts) == 1 and not parts[0].branches
+        """Whether the bytes of these parts may decide between plans."""
+        return bool(self._small) and len(parts) <= NESTED
 
     def weight(self, relation: Relation) -> float:
         """Return the estimated bytes of a relation, also of those that it shares with others."""

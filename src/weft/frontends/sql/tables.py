@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import groupby
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -136,7 +139,8 @@ class TableSplits:
     """The splits of a table, with what is known of the values in each of them before they are read."""
 
     def __init__(self, table: FileTable, splits: Sequence[Split], connection: duckdb.DuckDBPyConnection) -> None:
-        self._table, self._splits, self._connection = table, splits, connection
+        self._table, self._splits, self._connection = table, tuple(splits), connection
+        self._bounds: dict[tuple[str, str], list[Bounds] | None] = {}
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -150,11 +154,42 @@ class TableSplits:
         """Return the SQL of the rows of each split."""
         return [self._table.rows_in(split) for split in self._splits]
 
+    def few(self, most: int) -> list[str]:
+        """Return the SQL of the rows of the first split, and of the others in at most `most` equal groups."""
+        others = self._splits[1:]
+        each = max(1, -(-len(others) // most))
+        groups = [self._splits[:1], *(others[at : at + each] for at in range(0, len(others), each))]
+        return [self._rows_in(group) for group in groups]
+
+    def _rows_in(self, splits: Sequence[Split]) -> str:
+        """Return the SQL of the rows of several splits, which opens each file once."""
+        rows = [self._table.rows_in(split) for split in self._together(splits)]
+        return rows[0] if len(rows) == 1 else f"({' UNION ALL BY NAME '.join(f'FROM {one}' for one in rows)})"
+
+    def _together(self, splits: Sequence[Split]) -> list[Split]:
+        """Return the same rows in fewer splits: all ranges of a file are the file, and files are read together."""
+        parts = Counter(split.files for split in self._splits)
+        found: list[Split] = []
+        for files, group in groupby(splits, key=lambda split: split.files):
+            ranges = [split.rows for split in group if split.rows is not None]
+            if ranges and len(ranges) < parts[files]:
+                found.append(Split(files, (ranges[0][0], ranges[-1][1])))
+            elif found and found[-1].rows is None:
+                found[-1] = Split(found[-1].files + files)
+            else:
+                found.append(Split(files))
+        return found
+
     def bounds(self, column: str, of: str) -> list[Bounds] | None:
         """Return the bounds of a column of type `of` in each split; None if no split has any.
 
         They come from `key=value` folders and from the statistics of Parquet files.
         """
+        if (column, of) not in self._bounds:
+            self._bounds[column, of] = self._found(column, of)
+        return self._bounds[column, of]
+
+    def _found(self, column: str, of: str) -> list[Bounds] | None:
         ranges = self._folders(column, of) if self._table.hive else None
         ranges = ranges or self._statistics(column, of)
         if ranges is None:
@@ -220,18 +255,21 @@ def _value(text: str | None, of: str) -> Any:
 
 
 def _ranges(connection: duckdb.DuckDBPyConnection, file: str, target: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of the rows of a Parquet file, each some row groups of about `target` bytes."""
+    """Yield ranges of the rows of a Parquet file: row groups of about equal bytes, `target` at most on average."""
     groups = connection.execute(
         "SELECT row_group_id, any_value(row_group_num_rows), sum(total_compressed_size) "
         "FROM parquet_metadata(?) GROUP BY row_group_id ORDER BY row_group_id",
         [file],
     ).fetchall()
+    total = sum(nbytes for _, _, nbytes in groups)
+    share = total / max(1, ceil(total / target))
     begin = end = size = 0
+    cut = share
     for _, rows, nbytes in groups:
-        if size and size + nbytes > target:
-            yield begin, end
-            begin, size = end, 0
         end += rows
         size += nbytes
+        if size >= cut:
+            yield begin, end
+            begin, cut = end, cut + share
     if end > begin:
         yield begin, end
