@@ -12,6 +12,7 @@ from typing import Any
 
 import weft
 from tests.prepared import weft_command
+from tests.started import start
 from weft import wiring
 from weft.admin.settings import Settings
 from weft.cli.context import CommandContext
@@ -57,7 +58,7 @@ class Project:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command line, by default a run, in a process of its own."""
-        return subprocess.Popen(
+        return start(
             [sys.executable, "-P", "-c", MAIN, *(words or ("run", "run.yaml"))],
             cwd=self.folder,
             env=self.env(),

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.places import until
 from tests.integration.test_pipeline import Place
+from tests.started import start
 from weft.admin.control import send
 from weft.admin.settings import Settings
 from weft.model.errors import ConflictError, RunCancelledError
@@ -340,7 +341,7 @@ class TestResume:
     def test_no_end_is_recorded_before_the_journal_has_it(self, place):
         """The writer of the journal hangs; a kill then loses nothing that the records have."""
         place.write(IN_A_LOOP)
-        process = subprocess.Popen(
+        process = start(
             [sys.executable, "-P", "-c", HANGING_JOURNAL, "run", "run.yaml"],
             cwd=place.folder,
             env=place.env(),

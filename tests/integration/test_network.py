@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.places import SOURCE, until
 from tests.integration.test_mounts import AS_USER, works
+from tests.started import start
 from weft.model.errors import NotFoundError, TaskError
 from weft.operators.call import CommandResult, CommandSpec, run_guarded
 from weft.operators.mounts import BindMount, plan
@@ -204,7 +205,7 @@ class TestEnds:
         for number in range(20):
             folder = tmp_path / str(number)
             folder.mkdir()
-            owner = subprocess.Popen(
+            owner = start(
                 [sys.executable, "-c", OWNER, str(folder)],
                 env=os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}"},
                 stdout=subprocess.PIPE,

@@ -20,6 +20,7 @@ import weft
 import weft.remote
 import weft.tensor as wt
 from tests.integration.ray_clusters import running_cluster
+from tests.started import start
 from weft import Graph, Storage, gather, shuffle
 from weft.engine.provider import NodeKind
 from weft.model.errors import CapacityError, ForbiddenError, UsageError
@@ -388,17 +389,17 @@ def test_memory_bounds_the_values_at_the_nodes_of_a_machine(cluster):
 
 def test_a_cluster_to_try_with(tmp_path):
     argv = [sys.executable, "-m", "weft", "cluster", "start", "--nodes", "2"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-        lines = iter(process.stdout.readline, "")
-        address = next(line for line in lines if "RAY_ADDRESS=" in line).strip().partition("=")[2]
-        below = psutil.Process(process.pid).children(recursive=True)
-        code = "import weft\nwith weft.Session('ray') as session: print(len(session.executor.provider.nodes()))"
-        environ = os.environ | {"RAY_ADDRESS": address}
-        said = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S, env=environ
-        )
-        assert said.stdout.split()[-1] == "2"
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=DEADLINE_S)
-        assert (process.returncode, err.strip()) == (0, "the cluster has ended")
+    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    lines = iter(process.stdout.readline, "")
+    address = next(line for line in lines if "RAY_ADDRESS=" in line).strip().partition("=")[2]
+    below = psutil.Process(process.pid).children(recursive=True)
+    code = "import weft\nwith weft.Session('ray') as session: print(len(session.executor.provider.nodes()))"
+    environ = os.environ | {"RAY_ADDRESS": address}
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S, env=environ
+    )
+    assert said.stdout.split()[-1] == "2"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err.strip()) == (0, "the cluster has ended")
     until(lambda: not any(one.is_running() and one.status() != "zombie" for one in below))

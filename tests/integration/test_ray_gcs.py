@@ -2,12 +2,13 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
@@ -50,8 +51,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def redis(tmp_path):
     """The address of a Redis that keeps nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     argv = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
         yield f"127.0.0.1:{port}"

@@ -1,12 +1,12 @@
 """Probes and hooks of replicas, with small servers as replicas."""
 
-import socket
 from typing import Any
 
 import pytest
 
 from tests.integration.places import RUN, until
 from tests.integration.test_training import Place, replica, tfjob
+from tests.ports import free_port
 from weft.store.state import read_status
 
 SERVER = """
@@ -26,11 +26,6 @@ http.server.ThreadingHTTPServer(("", int(sys.argv[1])), Answers).serve_forever()
 @pytest.fixture
 def place(tmp_path) -> Place:
     return Place(tmp_path)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 def server(policy: str = "Never", first: str = "", **more: Any) -> dict[str, Any]:

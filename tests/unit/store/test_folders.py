@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from tests.started import start
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.store import folders
 from weft.store.folders import (
@@ -133,7 +134,7 @@ sys.stdin.read()
 
 
 def owner(run_id, roots):
-    process = subprocess.Popen(
+    process = start(
         [sys.executable, "-c", OWNER, run_id, *map(str, roots)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
