@@ -9,7 +9,7 @@ import weft
 from weft.graph.builder import Graph, after, gather
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the open files of a process")
-TIMEOUT_S = 60
+TIMEOUT_S = 180.0
 WIDE = 1 << 17
 """Bytes that travel in a file of their own."""
 

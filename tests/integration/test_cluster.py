@@ -25,7 +25,7 @@ from weft.store.handshake import prove
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
-DEADLINE_S = 60
+DEADLINE_S = 180.0
 MIB = 1 << 20
 
 

@@ -23,7 +23,7 @@ from weft.engine.recovery import digest
 from weft.model.errors import UsageError
 from weft.wiring import MANAGERS
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 RUN = "run-000001"
 SOURCE = Path(weft.__file__).parents[1]
 

@@ -19,7 +19,7 @@ from weft.graph.logical import OnFailure
 from weft.model.errors import TaskError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-DEADLINE_S = 120
+DEADLINE_S = 180.0
 
 
 def eventually(condition, what):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespa
 SERVER = """
 import socket
 server = socket.create_server(("", 2222))
-server.settimeout(60)
+server.settimeout(180)
 conversation, _ = server.accept()
 conversation.sendall(socket.gethostname().encode() + b" to " + conversation.recv(100))
 """
@@ -178,7 +178,7 @@ class TestEnds:
         thread.start()
         until(lambda: (job.folder / "w-0.log").exists() and "ready" in job.said("w-0"))
         stops[0]()
-        thread.join(50)
+        thread.join(180)
         assert not thread.is_alive()
         assert "asked" in job.said("w-0")
 
@@ -194,7 +194,7 @@ class TestEnds:
         thread.start()
         until(lambda: (job.folder / "w-0.log").exists() and "ready" in job.said("w-0"))
         stops[0]()
-        thread.join(50)
+        thread.join(180)
         assert [result.signal for result in results] == [signal.SIGKILL]
 
     def test_nothing_is_left_after_kills_at_random_moments(self, tmp_path):

@@ -308,13 +308,13 @@ def test_a_server_ends_in_order_and_runs_once(parties):
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert twice.returncode == 7
     assert "Traceback" not in twice.stderr
     guest.process.send_signal(signal.SIGINT)
-    assert guest.process.wait(timeout=60) == 0
+    assert guest.process.wait(timeout=180) == 0
 
 
 @pytest.mark.slow
@@ -324,7 +324,7 @@ def test_the_demonstration_with_shares_runs_in_a_folder_of_its_own(tmp_path):
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)},
-        timeout=120,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 PREEMPTION = 2
 """The reason of Ray's DrainNodeReason that cannot be rejected."""
-DEADLINE_S = 120
+DEADLINE_S = 180.0
 
 
 def double(x):

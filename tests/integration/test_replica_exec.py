@@ -21,7 +21,7 @@ from weft.worker.replica_exec import words
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 needs_open_mpi = pytest.mark.skipif(shutil.which("orted") is None, reason="Open MPI 4 is not installed")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from tests.fixtures.staged import StagedQuery, started
 
 
 def eventually(condition, what):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.001)

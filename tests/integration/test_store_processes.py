@@ -31,7 +31,7 @@ def start(code, *args):
 def stop(process, *, kill=False):
     if kill:
         process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
 
 
 @pytest.fixture

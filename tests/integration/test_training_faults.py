@@ -83,7 +83,7 @@ def test_a_replica_whose_guardian_is_killed_starts_again(isolation, place: Place
     until(lambda: running(place, 1))
     (ids,) = records(place).values()
     kill(*ids[0])
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
     assert "worker-0 failed: was ended by signal 9 (SIGKILL): something killed its guardian" in err
     assert place.conditions()["Succeeded"] == "True"
@@ -109,7 +109,7 @@ def test_a_killed_replica_fails_its_job_with_its_signal(place: Place):
     process = place.start("run", "run.yaml")
     until(lambda: running(place, 2))
     kill(*records(place)["worker.1.0"][1])
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == 1
     assert "worker-1" in err
     assert "SIGKILL" in err
@@ -126,7 +126,7 @@ def test_a_killed_guardian_ends_its_replica_alone(place: Place):
     until(lambda: not is_alive(*command), "the end of the command")
     assert is_alive(*other)
     kill(*other)
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
     assert place.alive() == []
 
@@ -201,7 +201,7 @@ def test_runs_that_are_killed_at_random_moments_go_on_and_leave_nothing(isolatio
             if rows:
                 kill(*draw.choice(rows)[0 if victim == "guardian" else 1])
     (place.folder / "finish").touch()
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=180)
     if process.returncode != 0:
         code, _, err = place.weft("resume", RUN)
         assert code == 0, err

@@ -60,7 +60,7 @@ def test_a_replica_is_ready_when_its_server_says_so(isolation, place: Place):
     until(lambda: read_status(place.folder_of())[0]["unready"] == {})
     assert "not ready" not in place.weft("show", RUN)[1]
     assert place.weft("cancel", RUN)[0] == 0
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     assert place.alive() == []
 
 

@@ -105,7 +105,7 @@ def test_frames_that_do_not_fit_into_a_socket_keep_their_order(rig_of):
             with rig.conn.lock:
                 if rig.conn.flush():
                     break
-        reader.join(60)
+        reader.join(180)
         assert received == b"".join(frames)
         assert not rig.conn.outbox
 

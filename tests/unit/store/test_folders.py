@@ -198,7 +198,7 @@ def test_making_and_sweeping_at_the_same_time(roots):
     finally:
         stop.set()
         for thread in sweepers:
-            thread.join(60)
+            thread.join(180)
     assert not any(path.name.startswith("run-") for path in shm_of(roots[0], "").iterdir())
 
 

@@ -607,7 +607,7 @@ class TestCollecting:
             for number in range(2)
         ]
         for process in told:
-            _, err = process.communicate(timeout=120)
+            _, err = process.communicate(timeout=180)
             assert process.returncode == 0, err
         entries = world.cache.index.entries()
         for entry in entries:

@@ -102,7 +102,7 @@ class TestProcesses:
             assert found is not None
             found.start = "another start"
             send_signal(found, signal.SIGKILL)
-            process.communicate(b"", timeout=30)
+            process.communicate(b"", timeout=180)
             assert process.returncode == 0
         finally:
             process.kill()
