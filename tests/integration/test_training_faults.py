@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -33,8 +34,9 @@ def records(place: Place) -> dict[str, list[tuple[int, str]]]:
     """Return pid and start time of guardian and command of each replica, by the name of its record."""
     found = {}
     for path in (place.folder_of() / "processes").glob("*"):
-        rows = [line.split() for line in path.read_text().splitlines()]
-        found[path.name] = [(int(row[0]), row[1]) for row in rows if len(row) == 2]
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            rows = [line.split() for line in path.read_text().splitlines()]
+            found[path.name] = [(int(row[0]), row[1]) for row in rows if len(row) == 2]
     return found
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import closing
 
@@ -206,6 +207,16 @@ def test_shared_memory_falls_back_to_a_temporary_folder(monkeypatch):
     assert folders.shm_root().is_dir()
     monkeypatch.setattr(folders, "_SHM_ENOUGH", 1 << 62)
     assert str(folders.shm_root()) != "/dev/shm"
+
+
+def test_a_sweep_of_a_temporary_folder_leaves_the_state_of_living_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(folders, "_SHM_ENOUGH", 1 << 62)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with RunFolders("alive", folders.shm_root(), user_root(tmp_path)) as run:
+        sweep(folders.shm_root())
+        assert is_owned(run.state)
+        assert is_owned(run.shm)
+        assert run.spill.is_dir()
 
 
 # ---------------------------------------------------------------------------------------------------------- safe open
