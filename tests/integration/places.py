@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ def until(condition: Callable[[], Any], what: str = "it") -> Any:
     while not (found := condition()):
         assert time.monotonic() < end, f"{what} did not come"
         time.sleep(0.01)
+    return found
+
+
+def namespaces(pids: Iterable[int] | None = None) -> set[str]:
+    """Return the network namespaces of these processes, or of all; those of tests beside this one are among them."""
+    found = set()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if pids is None else pids:
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/{pid}/ns/net"))
     return found
 
 

@@ -11,23 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.places import RUN, until
+from tests.integration.places import RUN, namespaces, until
 from tests.integration.test_training import Place, place, replica, tfjob
 from weft.runs.reading import read_run
 
 __all__ = ["place"]
-
-
-def namespaces() -> set[str]:
-    """Return the network namespaces of all processes."""
-    found = set()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                found.add(os.readlink(f"/proc/{name}/ns/net"))
-            except OSError:
-                continue
-    return found
 
 
 def records(place: Place) -> dict[str, list[tuple[int, str]]]:
@@ -176,7 +164,7 @@ def test_runs_that_are_killed_at_random_moments_go_on_and_leave_nothing(isolatio
     seed = int(os.environ.get("WEFT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
     print(f"WEFT_SEED={seed}")
     draw = random.Random(seed)
-    before = namespaces()
+    made: set[str] = set()
     work = "mkdir lock.$HOSTNAME || echo doubled >> faults; sleep 0.4; rmdir lock.$HOSTNAME; echo $HOSTNAME >> done"
     chief = "until test -e finish; do sleep 0.02; done"
     place.job(
@@ -191,6 +179,7 @@ def test_runs_that_are_killed_at_random_moments_go_on_and_leave_nothing(isolatio
     until(lambda: place.folder_of().is_dir() and read_run(place.folder_of()).state == "running")
     for _ in range(10):
         time.sleep(draw.uniform(0, 0.5))  # the moment of the fault, not a wait for anything
+        made |= namespaces(place.alive())
         victim = draw.choice(["owner", "owner", "guardian", "command"])
         if victim == "owner":
             process.kill()
@@ -210,6 +199,7 @@ def test_runs_that_are_killed_at_random_moments_go_on_and_leave_nothing(isolatio
     assert not (place.folder / "faults").exists(), "two attempts of one replica ran at the same time"
     assert place.conditions()["Succeeded"] == "True"
     until(lambda: not place.alive(), "the end of all replicas")
-    until(lambda: namespaces() <= before, "the end of the namespaces")
+    made -= namespaces([os.getpid()])
+    until(lambda: not made & namespaces(), "the end of the namespaces")
     assert not list((place.folder_of() / "processes").glob("*"))
     assert not (place.folder_of() / "pods").exists()
