@@ -51,7 +51,7 @@ def grows(x):
 
 @pytest.fixture(scope="module")
 def session():
-    with weft.Session("processes", workers=2) as session:
+    with weft.Session("processes", workers=2, backups=False) as session:  # attempts are counted
         yield session
 
 
