@@ -302,8 +302,8 @@ class TestGate:
         record = tmp_path / "record"
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(run_guarded, spec("echo out > made", record=record, cwd=tmp_path), gate=gate)
-            wait_until(record.exists, what="the guardian")
-            os.kill(int(record.read_text().split()[0]), signal.SIGTERM)
+            line = wait_until(lambda: text_of(record), what="the guardian")
+            os.kill(int(line.split()[0]), signal.SIGTERM)
             wait_until(lambda: not record.exists(), what="its end")
             gate.open(passable=True)
             with pytest.raises(RunCancelledError):
@@ -320,8 +320,8 @@ class TestGate:
             "record=folder / 'record'), gate=TickBarrier())\n"
         )
         owner = start([sys.executable, "-c", code, str(tmp_path)])
-        wait_until(record.exists, what="the guardian")
-        row = look_up(int(record.read_text().split()[0]))
+        line = wait_until(lambda: text_of(record), what="the guardian")
+        row = look_up(int(line.split()[0]))
         owner.kill()
         owner.wait()
         wait_until(lambda: not record.exists(), what="the guardian's end")
