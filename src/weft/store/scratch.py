@@ -25,6 +25,12 @@ class ScratchFolder:
         """Remove the folder. A second call does nothing."""
         self._end()
 
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(self, *_: object) -> None:
+        self.cleanup()
+
 
 def _remove(lock: OwnerLock, process: int) -> None:
     if os.getpid() == process:

@@ -41,6 +41,9 @@ def test_a_folder_goes_with_its_end():
     folder.cleanup()
     assert not Path(folder.name).exists()
     folder.cleanup()
+    with ScratchFolder("trial") as name:
+        assert Path(name).is_dir()
+    assert not Path(name).exists()
 
 
 def test_a_process_that_ends_leaves_no_folder(tmp_path):
