@@ -101,10 +101,15 @@ class Commands:
 
     def __call__(self, *words: str, code: int = 0) -> tuple[str, str]:
         """Return what a command line has printed to stdout and stderr; it must end with `code`."""
+        ended, out, err = self.ended(*words)
+        assert ended == code, (ended, err, out)
+        return out, err
+
+    def ended(self, *words: str) -> tuple[int, str, str]:
+        """Return how a command line ended, as `Project.weft` does."""
         out, err = io.StringIO(), io.StringIO()
-        ended = main(words, CommandContext(out=out, err=err, environ=self.environ, cwd=self.folder))
-        assert ended == code, (ended, err.getvalue(), out.getvalue())
-        return out.getvalue(), err.getvalue()
+        code = main(words, CommandContext(out=out, err=err, environ=self.environ, cwd=self.folder))
+        return code, out.getvalue(), err.getvalue()
 
     def json(self, *words: str, code: int = 0) -> Any:
         """Return the document that a command line prints with `--json`."""
