@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import postgresql
+from tests.started import all_ended
 
 HERE = Path(__file__).parent
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
@@ -69,6 +70,13 @@ def pytest_collection_modifyitems(items):
 def machine(tmp_path_factory):
     """The machine as the tests of one process share it: no other program waits for them."""
     os.environ["XDG_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("m"))
+
+
+@pytest.fixture(autouse=True)
+def processes_of_the_test():
+    """End the processes that a test has started and, since it failed, not ended."""
+    with all_ended():
+        yield
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def why_no_podman(folder: Path) -> str:
     commands = [["import", str(image), IMAGE], ["network", "create", "weft-trial"], trial]
     try:
         for words in commands:
-            done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=180, check=False)
             if done.returncode:
                 return f"podman {words[0]} does not work: {done.stderr.strip()[-200:]}"
     finally:

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import weft
 from tests.prepared import weft_command
+from tests.started import start
 from weft import wiring
 from weft.admin.settings import Settings
 from weft.cli.context import CommandContext
@@ -38,6 +40,15 @@ def until(condition: Callable[[], Any], what: str = "it") -> Any:
     return found
 
 
+def namespaces(pids: Iterable[int] | None = None) -> set[str]:
+    """Return the network namespaces of these processes, or of all; those of tests beside this one are among them."""
+    found = set()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if pids is None else pids:
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/{pid}/ns/net"))
+    return found
+
+
 class Project:
     """A folder with a pipeline; `environ` is added to what its processes find in the environment."""
 
@@ -57,7 +68,7 @@ class Project:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command line, by default a run, in a process of its own."""
-        return subprocess.Popen(
+        return start(
             [sys.executable, "-P", "-c", MAIN, *(words or ("run", "run.yaml"))],
             cwd=self.folder,
             env=self.env(),
@@ -90,10 +101,15 @@ class Commands:
 
     def __call__(self, *words: str, code: int = 0) -> tuple[str, str]:
         """Return what a command line has printed to stdout and stderr; it must end with `code`."""
+        ended, out, err = self.ended(*words)
+        assert ended == code, (ended, err, out)
+        return out, err
+
+    def ended(self, *words: str) -> tuple[int, str, str]:
+        """Return how a command line ended, as `Project.weft` does."""
         out, err = io.StringIO(), io.StringIO()
-        ended = main(words, CommandContext(out=out, err=err, environ=self.environ, cwd=self.folder))
-        assert ended == code, (ended, err.getvalue(), out.getvalue())
-        return out.getvalue(), err.getvalue()
+        code = main(words, CommandContext(out=out, err=err, environ=self.environ, cwd=self.folder))
+        return code, out.getvalue(), err.getvalue()
 
     def json(self, *words: str, code: int = 0) -> Any:
         """Return the document that a command line prints with `--json`."""

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.started import start
+
 ROOT = Path(__file__).parents[2]
 MAIN = "from weft.cli.main import command; command()"
 DEADLINE_S = 180.0
@@ -57,7 +59,7 @@ class Weft:
     def start(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", MAIN, *words]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
+        return start(command, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         with self.start(*words) as process:
@@ -205,9 +207,7 @@ def test_the_end_of_the_terminal_ends_the_run_in_order(weft, backend, nohup):
     (weft.folder / "held.yaml").write_text(text)
     words = [*(["/usr/bin/nohup"] if nohup else []), sys.executable, "-P", "-c", MAIN]
     words += ["run", "held.yaml", "--backend", backend]
-    process = subprocess.Popen(
-        [sys.executable, "-c", HANGUP, *words], cwd=weft.folder, env=weft.env, stdin=subprocess.DEVNULL
-    )
+    process = start([sys.executable, "-c", HANGUP, *words], cwd=weft.folder, env=weft.env, stdin=subprocess.DEVNULL)
     try:
         until((weft.folder / "began").exists)
         if nohup:

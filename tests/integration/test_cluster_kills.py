@@ -30,7 +30,7 @@ from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete, load_pipeline
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-KILLS = 250 if SOAK else 7
+KILLS = 250 if SOAK else 4
 """The kills of each program."""
 
 

@@ -26,7 +26,7 @@ from weft.store.tls import TlsFiles, check_files, check_grpc
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
-DEADLINE_S = 60
+DEADLINE_S = 180.0
 MIB = 1 << 20
 
 

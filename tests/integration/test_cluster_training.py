@@ -94,7 +94,7 @@ class Jobs(Place):
         with self.service() as service:
             active = service.submit(service.load(RunRequest(str(self.file))), events=RunEvents(records=False))
             yield active
-            active.wait(120)
+            active.wait(180)
             self.result = active.result()
 
     def to_end(self):
@@ -218,7 +218,7 @@ def test_a_lost_machine_without_another_fails_the_run_with_the_arithmetic_and_a_
     more = make(2)
     with more.service() as service:
         active = service.resume("run-000001", events=RunEvents(records=False))
-        assert active.wait(120)
+        assert active.wait(180)
         assert active.result().error is None
 
 
@@ -237,7 +237,7 @@ def test_a_gang_waits_for_another_machine_where_some_may_join(make, monkeypatch)
         (place.folder / "go").touch()
         with LocalNodes(1, 1, secret=place.nodes.secret, hosts=HOSTS[2:]) as more:
             active.run._session.executor.join(more.nodes[0])
-            assert active.wait(120)
+            assert active.wait(180)
     assert place.result.error is None
 
 
@@ -270,7 +270,7 @@ def test_a_suspended_run_goes_on_with_its_checkpoints_and_is_scaled(make):
         active = service.submit(service.load(RunRequest(str(place.file))), events=RunEvents(records=False))
         until(lambda: checkpoints.is_dir() and len(list(checkpoints.iterdir())) == 2, "the replicas")
         active.suspend()
-        assert active.wait(120)
+        assert active.wait(180)
         assert active.result().state == "suspended"
         assert place.alive() == []
         active = service.resume("run-000001", events=RunEvents(records=False))
@@ -278,7 +278,7 @@ def test_a_suspended_run_goes_on_with_its_checkpoints_and_is_scaled(make):
         active.scale("worker=3")
         until(lambda: len(list(checkpoints.iterdir())) == 3, "the third replica")
         (place.folder / "go").touch()
-        assert active.wait(120)
+        assert active.wait(180)
         assert active.result().error is None
     workers = json.loads(place.log("worker", 2))["cluster"]["worker"]
     assert sorted(address.partition(":")[0] for address in workers) == sorted(HOSTS)
@@ -351,7 +351,7 @@ def test_a_run_of_one_machine_goes_on_at_a_cluster(make, monkeypatch):
     (place.folder / "go").touch()
     with place.service() as service:
         active = service.resume("run-000001", events=RunEvents(records=False))
-        assert active.wait(120)
+        assert active.wait(180)
         assert active.result().error is None
     workers = json.loads(place.log("worker", 0, 1))["cluster"]["worker"]
     assert {address.partition(":")[0] for address in workers} == set(HOSTS[:2])

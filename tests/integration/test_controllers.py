@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 import weft
 from tests.integration.controlled_program import WORKERS, build, main
+from tests.started import start
 from weft.durability import snapshot
 from weft.durability.journal import read_journal, recover, replay_journal
 from weft.durability.programs import load_graph
@@ -22,7 +23,7 @@ from weft.engine.recovery import digest
 from weft.model.errors import UsageError
 from weft.wiring import MANAGERS
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 RUN = "run-000001"
 SOURCE = Path(weft.__file__).parents[1]
 
@@ -123,7 +124,7 @@ def test_a_killed_run_goes_on_with_its_controller_and_doubles_nothing(tmp_path, 
     resume = ["-c", "import sys; from weft.cli.main import main; sys.exit(main())", "resume", RUN, "-q"]
     for kill in range(kills):
         words = script if not kill else [*resume, "--state-dir", str(state)]
-        process = subprocess.Popen(
+        process = start(
             [sys.executable, *words],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}"},

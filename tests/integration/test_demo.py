@@ -29,7 +29,7 @@ def clone(tmp_path: Path) -> Path:
 def weft(arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
     words = shlex.split(arguments)
-    ended = weft_command(*words, cwd=cwd, env=env | {"PYTHONPATH": str(SOURCE)}, timeout=120.0)
+    ended = weft_command(*words, cwd=cwd, env=env | {"PYTHONPATH": str(SOURCE)}, timeout=180)
     return subprocess.CompletedProcess(words, *ended)
 
 
@@ -133,7 +133,7 @@ def run_program(program: str, folder: Path, **environ: str) -> subprocess.Comple
         env=os.environ | {"PYTHONPATH": str(SOURCE)} | environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=180,
     )
 
 
@@ -161,7 +161,7 @@ def test_links_between_pages_lead_somewhere():
 
 def dry_run(target: str, folder: Path) -> str:
     """What make would do for a target in a fresh clone."""
-    made = subprocess.run(["make", "-n", target], cwd=folder, capture_output=True, text=True, timeout=60)
+    made = subprocess.run(["make", "-n", target], cwd=folder, capture_output=True, text=True, timeout=180)
     assert made.returncode == 0, made.stderr
     return made.stdout
 

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 import weft
 from tests.integration import durable_program
 from tests.prepared import weft_command
+from tests.started import start
 from weft import Source, after, gather, shuffle
 from weft.durability import journal as module
 from weft.durability import snapshot
@@ -89,7 +90,7 @@ class Place:
         return self.run / "journal"
 
     def python(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return start(
             [sys.executable, *words],
             cwd=self.folder,
             env=os.environ | {"PYTHONPATH": str(SOURCE)},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CHUNK = 100_000
 BUDGET = 10 * CHUNK
-TIMEOUT_S = 60
+TIMEOUT_S = 180.0
 
 
 def chunk(at: int) -> Any:

@@ -84,9 +84,10 @@ def test_it_installs_as_the_first_page_says(tmp_path):
     if made.returncode:
         pytest.skip(f"no wheel can be built here: {made.stderr[-200:]}")
     (wheel,) = (tmp_path / "dist").glob("weft-*.whl")
-    venv.create(tmp_path / ".venv", with_pip=True)
+    venv.create(tmp_path / ".venv")
     own = tmp_path / ".venv" / "bin"
-    install = [str(own / "python"), "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)]
+    pip = [sys.executable, "-m", "pip", "--python", str(own / "python")]
+    install = [*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, timeout=DEADLINE_S)
     (packages,) = (tmp_path / ".venv").glob("lib/python*/site-packages")
     (packages / "libraries.pth").write_text("\n".join(site.getsitepackages()) + "\n")

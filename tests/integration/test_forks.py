@@ -10,7 +10,7 @@ import pytest
 import weft
 
 SOURCE = Path(weft.__file__).parents[1]
-DEADLINE_S = 120.0
+DEADLINE_S = 180.0
 
 DEFAULT = """
 import multiprocessing, os

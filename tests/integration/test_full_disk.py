@@ -27,7 +27,7 @@ from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180.0
 SIZE = 4 << 20
 CHUNK = 200_000
 CASES: dict[str, Callable[[Path, Path], None]] = {}

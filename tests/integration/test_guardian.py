@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.started import start
 from weft.backends.heartbeats import is_stopped
 from weft.model.errors import InternalError, OutOfMemoryError, RunCancelledError, TaskError
 from weft.operators import call, guardians
@@ -111,7 +112,7 @@ class Owner:
         self.copy: ProcessId | None = None
         self.record = folder / "record"
         command = [sys.executable, "-c", self.CODE, str(folder), text, kind, ways]
-        self.process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(SOURCE)})
+        self.process = start(command, env=os.environ | {"PYTHONPATH": str(SOURCE)})
 
     def wait_for_copy(self) -> ProcessId:
         """Return the process that holds a copy of all that the owner has open."""
@@ -301,8 +302,8 @@ class TestGate:
         record = tmp_path / "record"
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(run_guarded, spec("echo out > made", record=record, cwd=tmp_path), gate=gate)
-            wait_until(record.exists, what="the guardian")
-            os.kill(int(record.read_text().split()[0]), signal.SIGTERM)
+            line = wait_until(lambda: text_of(record), what="the guardian")
+            os.kill(int(line.split()[0]), signal.SIGTERM)
             wait_until(lambda: not record.exists(), what="its end")
             gate.open(passable=True)
             with pytest.raises(RunCancelledError):
@@ -318,9 +319,9 @@ class TestGate:
             "run_guarded(CommandSpec(text='echo out > made', env={}, cwd=folder, log=folder / 'log', "
             "record=folder / 'record'), gate=TickBarrier())\n"
         )
-        owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
-        wait_until(record.exists, what="the guardian")
-        row = look_up(int(record.read_text().split()[0]))
+        owner = start([sys.executable, "-c", code, str(tmp_path)])
+        line = wait_until(lambda: text_of(record), what="the guardian")
+        row = look_up(int(line.split()[0]))
         owner.kill()
         owner.wait()
         wait_until(lambda: not record.exists(), what="the guardian's end")
@@ -911,7 +912,7 @@ class TestDeathOfTheOwner:
         wait_until(lambda: not any(map(is_alive, (guard, pool, command))))
         assert len(running(mark)) >= 2, "they have no parent and sessions of their own"
         env = {**os.environ, "WEFT_RECORD": str(tmp_path / "other")}
-        other = subprocess.Popen(["sleep", mark], env=env)
+        other = start(["sleep", mark], env=env)
         try:
             wait_until(lambda: other.pid in [process.pid for process in running(mark)])
             assert end_recorded(tmp_path / "record", grace_s=0.1)
@@ -942,7 +943,7 @@ class TestDeathOfTheOwner:
             "timed": False,
             "apart": False,
         }
-        owner = subprocess.Popen([sys.executable, "-c", LATE, str(SOURCE / "weft" / "worker"), repr(spec), late, ends])
+        owner = start([sys.executable, "-c", LATE, str(SOURCE / "weft" / "worker"), repr(spec), late, ends])
         try:
             assert wait_until(lambda: text_of(late), what="the guardian") == "it ended, nothing was started\n"
         finally:
@@ -965,7 +966,7 @@ class TestDeathOfTheOwner:
 class TestProcessId:
     @pytest.fixture
     def sleeper(self, mark):
-        process = subprocess.Popen(["sleep", mark], start_new_session=True)
+        process = start(["sleep", mark], start_new_session=True)
         wait_until(lambda: running(mark))
         yield process
         process.kill()
@@ -992,10 +993,11 @@ class TestProcessId:
 
     def test_of_a_leader_takes_its_group_along(self, mark):
         command = f"(sleep {mark} &); sleep {mark}; true"
-        with subprocess.Popen(["sh", "-c", command], process_group=0) as process:
-            wait_until(lambda: len(running(mark)) == 2)
-            assert end_group(identity_of(process.pid))
-            assert not running(mark)
+        process = start(["sh", "-c", command], process_group=0)
+        wait_until(lambda: len(running(mark)) == 2)
+        assert end_group(identity_of(process.pid))
+        assert not running(mark)
+        process.wait()
 
     def test_signal_reaches_only_the_process_meant(self, sleeper):
         row, other = row_of(sleeper.pid), row_of(sleeper.pid)

@@ -235,7 +235,7 @@ class TestTheEnd:
         process = place.start("run", "run.yaml", "--docker-env", "docker")
         until(lambda: (place.folder_of() / "logs" / "a.0.log").exists() and place.log("a"))
         send(place.folder_of(), {"do": "cancel", "reason": "test"})
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         assert docker.containers() == []
         assert place.states() == {"a": "terminated"}
 
@@ -245,7 +245,7 @@ class TestTheEnd:
         until(lambda: (place.folder_of() / "logs" / "a.0.log").exists() and place.log("a"))
         [name] = docker.containers()
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         until(lambda: docker.containers() == [], "the removal of the container")
         assert docker.asked("rm") == [["rm", "--force", name]]
 
@@ -280,7 +280,7 @@ def why_no_podman(folder: Path) -> str:
             tar.addfile(link)
     commands = [["import", str(image), IMAGE], ["run", "--rm", "--init", "--network", "none", IMAGE, "sh", "-c", ":"]]
     for words in commands:
-        done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=180, check=False)
         if done.returncode:
             return f"podman {words[0]} does not work: {done.stderr.strip()[-200:]}"
     return ""
@@ -326,5 +326,5 @@ class TestPodman:
         until(lambda: (place.folder_of() / "logs" / "a.0.log").exists() and place.log("a"))
         assert len(podman()) == 1
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         until(lambda: podman() == [], "the removal of the container")

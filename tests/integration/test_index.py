@@ -5,11 +5,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.integration.places import RUN, Project
+from tests.integration.places import RUN, Commands, Project
+from weft.store import database
 
 SECOND, THIRD = "run-000002", "run-000003"
 
@@ -29,9 +31,27 @@ class Place(Project):
         return [run["id"] for run in json.loads(out)["runs"]]
 
 
+class Here(Place):
+    """The same, with commands in this process, which wait a moment for a lock and not ten seconds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.commands = Commands(folder)
+        super().__init__(folder)
+
+    def weft(self, *words: str) -> tuple[int, str, str]:
+        return self.commands.ended(*(words or ("run", "run.yaml")))
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(database, "_TRIES", 50)
+    return Here(tmp_path)
 
 
 def cut(file: Path) -> None:
@@ -86,36 +106,37 @@ class TestLocked:
     """Another process holds the lock of the index."""
 
     @pytest.fixture(autouse=True)
-    def lock(self, place: Place) -> Iterator[None]:
-        with place.index.with_name("db.lock").open("r+") as file:
+    def lock(self, here: Here) -> Iterator[None]:
+        with here.index.with_name("db.lock").open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def test_runs_are_read(self, place):
-        assert place.listed() == [RUN]
-        assert place.weft("show", "1")[0] == place.weft("logs", "@last")[0] == 0
+    def test_runs_are_read(self, here):
+        assert here.listed() == [RUN]
+        assert here.weft("show", "1")[0] == here.weft("logs", "@last")[0] == 0
 
-    def test_runs_begin_and_are_listed(self, place):
-        code, out, err = place.weft("run", "run.yaml", "-q")
+    def test_runs_begin_and_are_listed(self, here):
+        code, out, err = here.weft("run", "run.yaml", "-q")
         assert (code, out) == (0, f"{SECOND}\n")
         assert "the index of runs is not up to date: another process has held" in err
-        assert place.listed() == [SECOND, RUN]
+        assert here.listed() == [SECOND, RUN]
 
-    def test_runs_are_deleted(self, place):
-        assert place.weft("delete", "1")[0] == 0
-        assert place.listed() == []
-        assert place.weft("run", "run.yaml", "-q")[1] == f"{SECOND}\n", "no id is given out twice"
+    def test_runs_are_deleted(self, here):
+        assert here.weft("delete", "1")[0] == 0
+        assert here.listed() == []
+        assert here.weft("run", "run.yaml", "-q")[1] == f"{SECOND}\n", "no id is given out twice"
 
 
-def test_an_index_that_was_locked_is_corrected_by_the_next_start(place):
-    with place.index.with_name("db.lock").open("r+") as file:
+def test_an_index_that_was_locked_is_corrected_by_the_next_start(here):
+    with here.index.with_name("db.lock").open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert place.weft("delete", "1")[0] == 0
-        assert place.weft()[0] == 0
-    assert place.weft()[0] == 0
-    rows = sqlite3.connect(place.index).execute("SELECT id, state FROM runs ORDER BY id").fetchall()
+        assert here.weft("delete", "1")[0] == 0
+        assert here.weft()[0] == 0
+    assert here.weft()[0] == 0
+    with closing(sqlite3.connect(here.index)) as index:
+        rows = index.execute("SELECT id, state FROM runs ORDER BY id").fetchall()
     assert [row[1] for row in rows] == ["succeeded"] * len(rows)
-    assert place.listed() == [row[0] for row in reversed(rows)]
+    assert here.listed() == [row[0] for row in reversed(rows)]
 
 
 def test_a_refused_run_takes_no_number(place):

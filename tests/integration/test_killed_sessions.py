@@ -13,7 +13,7 @@ from tests.integration.places import until
 from weft.store.folders import shm_root, user_root
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 120.0
+DEADLINE_S = 180.0
 
 PROGRAM = """
 import sys

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.places import until
 from tests.integration.test_pipeline import Place
+from tests.started import start
 from weft.admin.control import send
 from weft.admin.settings import Settings
 from weft.model.errors import ConflictError, RunCancelledError
@@ -245,7 +246,7 @@ class TestAtTheEnd:
         process = place.start()
         until((place.folder / "began").exists, "the step")
         send(place.folder_of(), {"do": "cancel", "reason": "test", **order})
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         return read_run(place.folder_of()).state, place.states()
 
     def test_it_comes_after_a_cancel(self, place):
@@ -261,7 +262,7 @@ class TestAtTheEnd:
         with pytest.raises(ConflictError, match="only post_process still runs"):
             send(place.folder_of(), {"do": "cancel", "reason": "test"})
         send(place.folder_of(), {"do": "cancel", "reason": "test", "force": True})
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         assert (read_run(place.folder_of()).state, place.states()["last"]) == ("terminated", "terminated")
 
     def test_a_resume_runs_it_again_only_if_something_else_does(self, place):
@@ -340,7 +341,7 @@ class TestResume:
     def test_no_end_is_recorded_before_the_journal_has_it(self, place):
         """The writer of the journal hangs; a kill then loses nothing that the records have."""
         place.write(IN_A_LOOP)
-        process = subprocess.Popen(
+        process = start(
             [sys.executable, "-P", "-c", HANGING_JOURNAL, "run", "run.yaml"],
             cwd=place.folder,
             env=place.env(),
@@ -460,7 +461,7 @@ def test_interrupted_runs_can_be_cancelled_inside_a_loop(place):
     process = place.start()
     until((place.folder / "began").exists, "the loop")
     send(place.folder_of(), {"do": "cancel", "reason": "test"})
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     found = states(place)
     assert found.pop("l") == "terminated"
     assert set(found.values()) == {"terminated"}
@@ -470,7 +471,7 @@ def test_interrupted_runs_can_be_cancelled_inside_a_loop(place):
 def test_json_tells_dags_and_items(place):
     place.file = place.folder / "loop.yaml"
     process = place.start("run", "loop.yaml", "--json")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     document = json.loads(out)["run"]
     square = next(step for step in document["steps"] if step["name"] == "square")
     assert [item["name"] for item in square["items"]] == ["square-0", "square-1", "square-2", "square-3"], err

@@ -21,7 +21,7 @@ from weft.graph.logical import Manager, Range, Source, Trigger
 from weft.model.errors import GraphError, TaskError
 from weft.wiring import Session
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180.0
 
 
 @pytest.fixture(scope="module", params=["threads", "processes"])

@@ -35,7 +35,7 @@ REFUSING = [
 
 def works(*command: str) -> bool:
     try:
-        return subprocess.run([*command, "true"], capture_output=True, timeout=60, check=False).returncode == 0
+        return subprocess.run([*command, "true"], capture_output=True, timeout=180, check=False).returncode == 0
     except OSError:
         return False
 
@@ -96,7 +96,7 @@ def weft(place: Place, *prefix: str, arguments: Sequence[str] = ("run", "run.yam
         env=os.environ | {"PYTHONPATH": str(SOURCE)} | environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=180,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

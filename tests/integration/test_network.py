@@ -13,10 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.integration.places import SOURCE, until
+from tests.integration.places import SOURCE, namespaces, until
 from tests.integration.test_mounts import AS_USER, works
+from tests.started import start
 from weft.model.errors import NotFoundError, TaskError
 from weft.operators.call import CommandResult, CommandSpec, run_guarded
 from weft.operators.mounts import BindMount, plan
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespa
 SERVER = """
 import socket
 server = socket.create_server(("", 2222))
-server.settimeout(60)
+server.settimeout(180)
 conversation, _ = server.accept()
 conversation.sendall(socket.gethostname().encode() + b" to " + conversation.recv(100))
 """
@@ -95,17 +97,6 @@ def job(tmp_path):
     yield opened
     opened.network.close()
     assert list((tmp_path / "network").iterdir()) == []
-
-
-def namespaces() -> set[str]:
-    """Return the network namespaces of all processes."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            found.add(os.readlink(process / "ns/net"))
-        except OSError:
-            continue
-    return found
 
 
 def is_empty(namespace: str) -> bool:
@@ -177,7 +168,7 @@ class TestEnds:
         thread.start()
         until(lambda: (job.folder / "w-0.log").exists() and "ready" in job.said("w-0"))
         stops[0]()
-        thread.join(50)
+        thread.join(180)
         assert not thread.is_alive()
         assert "asked" in job.said("w-0")
 
@@ -193,18 +184,18 @@ class TestEnds:
         thread.start()
         until(lambda: (job.folder / "w-0.log").exists() and "ready" in job.said("w-0"))
         stops[0]()
-        thread.join(50)
+        thread.join(180)
         assert [result.signal for result in results] == [signal.SIGKILL]
 
     def test_nothing_is_left_after_kills_at_random_moments(self, tmp_path):
         seed = random.randrange(1 << 32)
         print(f"seed {seed}")
         chance = random.Random(seed)
-        before = namespaces()
+        made: set[str] = set()
         for number in range(20):
             folder = tmp_path / str(number)
             folder.mkdir()
-            owner = subprocess.Popen(
+            owner = start(
                 [sys.executable, "-c", OWNER, str(folder)],
                 env=os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{SOURCE.parent}"},
                 stdout=subprocess.PIPE,
@@ -214,13 +205,16 @@ class TestEnds:
             command = int(owner.stdout.readline())
             guardian = int(Path(f"/proc/{command}/stat").read_text().rpartition(")")[2].split()[1])
             namespace = os.readlink(f"/proc/{command}/ns/net")
+            made |= namespaces(child.pid for child in psutil.Process(owner.pid).children(recursive=True))
             time.sleep(chance.random() * 0.05)
             victim = chance.choice([command, guardian, owner.pid])
             os.kill(victim, signal.SIGKILL)
             until(partial(is_empty, namespace), "the end of the replica")
             owner.kill()
             owner.communicate()
-        until(lambda: namespaces() <= before, "the end of all namespaces")
+        made -= namespaces([os.getpid()])
+        assert made
+        until(lambda: not made & namespaces(), "the end of all namespaces")
 
 
 OWNER = """

@@ -29,7 +29,7 @@ from weft.store.spilling import AGAIN_S, SpillWriter
 from weft.store.tiers import as_tier
 
 MIB = 1 << 20
-DEADLINE_S = 120
+DEADLINE_S = 180.0
 
 
 def eventually(condition):

@@ -16,7 +16,7 @@ from weft.durability.programs import load_graph
 from weft.runs.reading import read_run
 from weft.wiring import MANAGERS
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 VERSIONS = sorted(path.name for path in JOURNALS.iterdir())
 
 

@@ -3,16 +3,18 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import weft
-from tests.integration.places import until
+from tests.integration.places import DEADLINE_S, until
+from tests.ports import free_port
+from tests.started import start
 from weft.parties.client import SiteClient
 from weft.parties.invitations import invite, join
 from weft.parties.policy import SitePolicy, write_policy
@@ -33,26 +35,11 @@ def conf(*, host="2", **parameters):
     }
 
 
-def free_ports():
-    """Give ports that neither the system nor a test beside this one gives to anyone before the server starts."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    for port in range(7000 + 300 * (worker % 10), 7300 + 300 * (worker % 10)):
-        try:
-            with socket.socket() as sock:
-                sock.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        yield port
-
-
-PORTS = free_ports()
-
-
 class Served:
     """A party and its server."""
 
     def __init__(self, folder, id, *, host="127.0.0.1", ports=None):
-        ports = ports or (next(PORTS), next(PORTS))
+        ports = ports or (free_port(), free_port())
         self.site = PartySite.create(folder / id, id, name=id, host=host, party_port=ports[0], http_port=ports[1])
         self.client = SiteClient.of(self.site)
         self.process = None
@@ -66,7 +53,7 @@ class Served:
 
     def spawn(self):
         with (self.site.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # a fixture of a module may own it
                 self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -89,7 +76,10 @@ class Served:
     def end(self):
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            assert self.process.wait(timeout=60) == 0
+            try:
+                assert self.process.wait(DEADLINE_S) == 0
+            finally:
+                self.kill()
 
     def submit(self, dsl=TOY, wishes=None):
         body = {"job_dsl": dsl, "job_runtime_conf": wishes or conf()}
@@ -116,9 +106,10 @@ def parties(tmp_path):
         for other in found.values():
             if one is not other:
                 join(other.site, invite(one.site, now), now)
-    yield found
-    for one in found.values():
-        one.end()
+    with ExitStack() as stack:
+        for one in found.values():
+            stack.callback(one.end)
+        yield found
 
 
 def test_two_parties_add_shares_and_agree_on_the_result(parties):
@@ -317,13 +308,13 @@ def test_a_server_ends_in_order_and_runs_once(parties):
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert twice.returncode == 7
     assert "Traceback" not in twice.stderr
     guest.process.send_signal(signal.SIGINT)
-    assert guest.process.wait(timeout=60) == 0
+    assert guest.process.wait(timeout=180) == 0
 
 
 @pytest.mark.slow
@@ -333,7 +324,7 @@ def test_the_demonstration_with_shares_runs_in_a_folder_of_its_own(tmp_path):
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)},
-        timeout=120,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -342,7 +333,7 @@ def test_the_demonstration_with_shares_runs_in_a_folder_of_its_own(tmp_path):
 
 
 def test_servers_of_a_killed_demonstration_end_with_it(tmp_path):
-    demo = subprocess.Popen(
+    demo = start(
         [sys.executable, "-m", "weft", "party", "demo", "--toy", "--folder", str(tmp_path / "demo")],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.places import DEADLINE_S, MAIN, RUN, Project, until
+from tests.started import start
 
 SECOND = "run-000002"
 
@@ -176,7 +177,7 @@ def test_a_live_run_is_not_touched_through_a_copy(tmp_path):
 
 
 def test_what_a_killed_owner_left_is_not_ended_through_a_copy(place, tmp_path):
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
+    sleeper = start([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True)
     try:
         from weft.worker.group import process_id
 

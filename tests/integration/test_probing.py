@@ -91,7 +91,7 @@ def test_a_server_that_does_not_answer_or_speaks_otherwise():
 def test_the_program_ends_with_1_and_says_why():
     with serving() as port:
         ended = [
-            subprocess.run(words(*rest), capture_output=True, text=True, check=False, timeout=120)
+            subprocess.run(words(*rest), capture_output=True, text=True, check=False, timeout=180)
             for rest in (
                 ("tcp", "127.0.0.1", str(port), "60"),
                 ("http", f"http://127.0.0.1:{port}/200", "60"),

@@ -124,7 +124,7 @@ def test_a_run_that_waits_for_cores_begins_later_or_is_given_up(project):
         process = project.start("run", "run.yaml", "-d", "--backend", "ray")
         assert "it waits for cores" in next(line for line in process.stderr if line.startswith("weft: "))
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=120)
+        process.communicate(timeout=180)
         assert process.returncode == 130
         assert not any(
             str(project.folder) in " ".join(one.info["cmdline"] or []) + (one.info["cwd"] or "")
@@ -133,7 +133,7 @@ def test_a_run_that_waits_for_cores_begins_later_or_is_given_up(project):
         later = project.start("run", "run.yaml", "-d", "--backend", "ray")
         assert "it waits for cores" in next(line for line in later.stderr if line.startswith("weft: "))
         assert holder.loop.pool.idle == 2
-    out, err = later.communicate(timeout=120)
+    out, err = later.communicate(timeout=180)
     assert later.returncode == 0, err
     assert out.split()[0] == "run-000001"
     ended(project)

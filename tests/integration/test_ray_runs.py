@@ -77,7 +77,7 @@ def test_an_interrupted_run_leaves_no_command_and_is_resumed(project, number, st
     process = project.start(*ON_RAY)
     until(lambda: (project.folder / "here").exists(), "the step")
     process.send_signal(number)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == status
     assert "***" not in err, "no stack of Ray's handler"
     until(lambda: not commands_of(project), "the end of the command")
@@ -182,7 +182,7 @@ def test_prints_of_tasks_go_to_the_standard_error(project):
         "        print(session.run(graph).value(one), flush=True)\n"
     )
     found = subprocess.run(
-        [sys.executable, "told.py"], cwd=project.folder, env=project.env(), capture_output=True, text=True, timeout=120
+        [sys.executable, "told.py"], cwd=project.folder, env=project.env(), capture_output=True, text=True, timeout=180
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout == "7\n"

@@ -10,7 +10,7 @@ import pytest
 from tests.fixtures.certificates import Authority
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
-DEADLINE_S = 120
+DEADLINE_S = 180.0
 HEADER = "import os, sys, weft\nfrom tests.integration.ray_clusters import running_cluster\n"
 RUN = """
 if __name__ == "__main__":
@@ -25,7 +25,7 @@ if __name__ == "__main__":
             del os.environ[name]
         import subprocess
         again = [sys.executable, "-c", "import weft; weft.Session('ray')"]
-        print(subprocess.run(again, capture_output=True, text=True, timeout=60).stderr)
+        print(subprocess.run(again, capture_output=True, text=True, timeout=180).stderr)
 """
 
 

@@ -66,7 +66,7 @@ def test_an_interrupted_run_leaves_no_replica_and_is_resumed_on_ray(place, numbe
     process = place.start(*ON_RAY)
     begun(place)
     process.send_signal(number)
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     until(lambda: place.alive() == [], "the end of the replicas")
     (place.folder / "go").touch()
     code, _, err = place.weft("resume", RUN)

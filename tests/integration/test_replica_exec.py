@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.started import start
 from weft.frontends.training.mpi import launcher_files, local_variables, replica_words
 from weft.frontends.training.schema import Container, PodTemplate, ReplicaSpec, TrainingJob
 from weft.operators.call import CommandSpec, run_guarded
@@ -20,7 +21,7 @@ from weft.worker.replica_exec import words
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 needs_open_mpi = pytest.mark.skipif(shutil.which("orted") is None, reason="Open MPI 4 is not installed")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -58,7 +59,7 @@ class Cluster:
         place.mkdir(exist_ok=True)
         environment = {"PATH": os.environ["PATH"], "REPLICA": name, "TMPDIR": str(place), **variables}
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(
+            process = start(
                 command, cwd=place, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
@@ -134,7 +135,7 @@ def test_the_end_of_a_command_is_told_as_by_a_shell(cluster: Cluster, ending: st
 
 def test_a_replica_that_starts_later_is_waited_for(cluster: Cluster) -> None:
     agent = [str(cluster.config / "kubexec.sh"), "m-worker-1", "echo here"]
-    caller = subprocess.Popen(agent, stdout=subprocess.PIPE)
+    caller = start(agent, stdout=subprocess.PIPE)
     cluster.start_worker(1)
     assert caller.communicate(timeout=PATIENCE_S)[0] == b"here\n"
 
@@ -155,7 +156,7 @@ def test_a_command_ends_with_its_caller(cluster: Cluster) -> None:
     cluster.start_worker(0)
     told = cluster.folder / "pid"
     agent = [str(cluster.config / "kubexec.sh"), "m-worker-0", f"trap '' TERM; echo $$ > {told}; sleep 600"]
-    caller = subprocess.Popen(agent)
+    caller = start(agent)
     wait_until(lambda: told.exists() and told.read_text().endswith("\n"))
     caller.kill()
     caller.wait()
@@ -170,7 +171,7 @@ def test_a_worker_ends_its_commands_before_itself(cluster: Cluster) -> None:
         "m-worker-0",
         f"trap 'exit 5' TERM; echo $$ > {told}; sleep 600 & wait",
     ]
-    caller = subprocess.Popen(agent)
+    caller = start(agent)
     wait_until(lambda: told.exists() and told.read_text().endswith("\n"))
     worker.terminate()
     assert caller.wait(PATIENCE_S) == 5
@@ -181,7 +182,7 @@ def test_a_worker_ends_its_commands_before_itself(cluster: Cluster) -> None:
 def test_a_caller_of_a_killed_worker_is_told(cluster: Cluster) -> None:
     worker = cluster.start_worker(0)
     agent = [str(cluster.config / "kubexec.sh"), "m-worker-0", "echo up; exec sleep 600"]  # no child to miss
-    caller = subprocess.Popen(agent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    caller = start(agent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert caller.stdout is not None
     assert caller.stdout.readline() == b"up\n"
     for pid in tree(worker.pid):

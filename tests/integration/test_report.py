@@ -89,7 +89,7 @@ def test_a_run_that_has_not_ended(place):
         assert "The run has not ended" in page.text
         assert "waits for the end of long" in page.text
         (place.folder / "go").touch()
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
         assert "The run has not ended" not in page_of(place).text
     finally:
         process.kill()

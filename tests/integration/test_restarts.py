@@ -37,5 +37,5 @@ def leave() -> None:
 
 
 def wait(run: weft.Run) -> Exception | None:
-    run.wait(60)
+    run.wait(180)
     return run.error()

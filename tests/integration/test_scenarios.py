@@ -13,7 +13,7 @@ from weft.policies.bubbles import apply_cut, batch, cost, efficient, gang, greed
 from weft.wiring import Session
 
 FOLDER = Path(__file__).parents[2] / "examples" / "scenarios"
-TIMEOUT_S = 120
+TIMEOUT_S = 180.0
 
 SAYS = {
     "dynamic_parallelism": ["readers: 10000000", "1 to 500 tasks, by shuffle  1 task", "bytes in 500 partitions"],

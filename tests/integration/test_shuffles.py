@@ -16,7 +16,7 @@ from weft.graph.logical import Manager, Storage
 from weft.model.errors import TaskError
 
 BACKENDS = pytest.mark.parametrize("backend", ["threads", "processes"])
-DEADLINE_S = 120
+DEADLINE_S = 180.0
 N = 48
 CALLS: Counter[Any] = Counter()
 BROKEN: set[str] = set()

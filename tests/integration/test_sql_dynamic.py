@@ -15,7 +15,7 @@ from tests.fixtures.staged import StagedQuery, started
 
 
 def eventually(condition, what):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.001)
@@ -284,6 +284,7 @@ def shop(tmp_path_factory):
 @pytest.fixture(scope="module", params=["threads", "processes"])
 def store(request, shop):
     with weft.SqlContext(workers=2, backend=request.param, mode="stages") as made:
+        made._options["backups"] = False  # the rows of an attempt that is outrun are not counted
         for table in ("orders", "items"):
             made.register(table, shop / table)
         for table in ("customers", "months"):

@@ -79,7 +79,7 @@ def test_a_query_that_was_stopped_goes_on_with_an_edited_file(place, by):
         else:
             code, out, err = place.weft("cancel", RUN)
             assert code == 0, out + err
-        process.communicate(timeout=120)
+        process.communicate(timeout=180)
     finally:
         process.kill()
         process.communicate()

@@ -317,7 +317,7 @@ def test_a_run_that_is_stopped_interrupts_the_kernel(mode, backend, by, monkeypa
         with pytest.raises((RunCancelledError, KeyboardInterrupt)):
             query.arrow()
         for run, thread in stopping:
-            thread.join(60)
+            thread.join(180)
             assert run.status == "cancelled"
         monkeypatch.undo()
         assert context.sql("SELECT max(n) FROM t").rows() == [(999_999,)]

@@ -189,7 +189,7 @@ class TestTheEndOfARun:
         process = place.start()
         until((place.folder / "began").exists, "the step")
         send(place.folder_of(), {"do": "cancel", "reason": "enough of it"})
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         (letter,) = place.folder.glob(".pipeline/run-000001/letter/tell-*/letter")
         assert letter.read_text() == "run-000001 terminated: \nenough of it\n"
 

@@ -42,7 +42,7 @@ class Apart(Project):
     def run(self):
         """Run the pipeline to its end, and return the result."""
         with self.begun() as active:
-            active.wait(120)
+            active.wait(180)
         return active.result()
 
     @contextmanager
@@ -50,12 +50,12 @@ class Apart(Project):
         with self.service() as service:
             active = service.submit(service.load(RunRequest(str(self.file))), events=RunEvents(records=False))
             yield active
-            active.wait(120)
+            active.wait(180)
 
     def resume(self, run="@last"):
         with self.service() as service:
             active = service.resume(run, events=RunEvents(records=False))
-            active.wait(120)
+            active.wait(180)
             return active.result()
 
     def shared(self):
@@ -202,7 +202,7 @@ def test_a_step_whose_node_is_killed_runs_again_with_its_inputs_at_another_one(m
         node.kill()
         until(lambda: len(list(marks.iterdir())) == 2, "another start")
         (marks / "go").touch()
-        active.wait(120)
+        active.wait(180)
     assert active.result().state == "succeeded", active.result().error
     assert of(project, "b.two").read_text() == "a\n"
     project.nodes.close()

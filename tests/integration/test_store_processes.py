@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import started
 from weft.model.chunks import ChunkRef, Tier
 from weft.store import codec, tiers
 from weft.store.blocks import BlockManager
@@ -22,7 +23,7 @@ MIB = 1 << 20
 
 
 def start(code, *args):
-    return subprocess.Popen(
+    return started.start(
         [sys.executable, "-c", code, *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
@@ -30,7 +31,7 @@ def start(code, *args):
 def stop(process, *, kill=False):
     if kill:
         process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops processes")
-TIMEOUT_S = 60
+TIMEOUT_S = 180.0
 HURRIED = {STRAGGLERS: partial(Stragglers, floor_s=0.05)}
 
 

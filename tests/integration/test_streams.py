@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from weft.runtime.run import Results, Run
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180.0
 MIB = 1 << 20
 BOTH = pytest.mark.parametrize("backend", ["threads", "processes"])
 

@@ -25,7 +25,7 @@ from weft.store.spilling import SpillWriter
 from weft.store.tiers import as_tier
 
 MEGA = 2**20
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 class Gate:

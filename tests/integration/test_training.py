@@ -139,7 +139,7 @@ def test_suspend_frees_everything_and_a_resume_starts_again(place):
     until(lambda: len(place.alive()) >= 2 and place.conditions().get("Running") == "True")
     code, _, err = place.weft("suspend", RUN)
     assert code == 0, err
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert place.alive() == []
     assert read_run(place.folder_of()).state == "suspended"
     assert place.conditions() == {"Created": "True", "Running": "False", "Suspended": "True"}
@@ -159,7 +159,7 @@ def test_a_cancel_ends_all_processes(place):
     process = place.start("run", "run.yaml")
     until(lambda: len(place.alive()) >= 3)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode == 130
     assert place.alive() == []
 

@@ -156,7 +156,7 @@ def test_suspend_and_resume(place: Place, engine: Engine):
     until(lambda: any(place.folder.glob(f".weft/runs/{RUN}/logs/worker.0.0.log")) and place.log("worker") == "begun\n")
     code, _, err = place.weft("suspend", RUN)
     assert code == 0, err
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     assert engine.left(label(place)) == []
     go.touch()
     code, out, err = place.weft("resume", RUN)
@@ -174,7 +174,7 @@ def test_no_container_and_no_network_is_left(place: Place, engine: Engine, numbe
     until(lambda: all(log.exists() and log.read_text() for log in logs))
     until(lambda: len(engine.left(label(place))) == 3, "two containers and a network")
     process.send_signal(number)
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     until(lambda: engine.left(label(place)) == [], "the removal of containers and network")
     until(lambda: place.alive() == [])
 
@@ -188,7 +188,7 @@ def test_a_resume_removes_what_a_killed_remover_and_guardian_left(place: Place, 
     process = place.start("run", "run.yaml", "--isolation", "container")
     until(lambda: any(place.folder.glob(f".weft/runs/{RUN}/logs/worker.0.0.log")) and place.log("worker") == "begun\n")
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     until(lambda: fake.left("") == [])
     for kind in ("containers", "networks"):  # as a machine that went down would leave them
         (fake.folder / kind / "left").write_text(json.dumps({"labels": [label(place)], "pid": 1 << 30}))
@@ -285,7 +285,7 @@ class TestPodman:
         until(lambda: any(place.folder.glob(f".weft/runs/{RUN}/logs/worker.0.0.log")) and place.log("worker"))
         [record] = (place.folder_of() / "processes").iterdir()
         os.kill(int(Path(record).read_text().split()[0]), signal.SIGKILL)
-        process.communicate(timeout=120)
+        process.communicate(timeout=180)
         until(lambda: true_podman.left(label(place)) == [])
 
 

@@ -136,7 +136,7 @@ def test_what_keeps_a_run_after_the_success_of_its_job_is_told(place: Place):
     until(lambda: "have 30 s to end by themselves" in place.weft("why", RUN)[1])
     assert "have 30 s to end by themselves" in place.weft("show", RUN)[1]
     (place.folder / "go").touch()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
     assert "PyTorchJob job: replicas that still run have 30 s" in out + err
 

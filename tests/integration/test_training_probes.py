@@ -1,12 +1,12 @@
 """Probes and hooks of replicas, with small servers as replicas."""
 
-import socket
 from typing import Any
 
 import pytest
 
 from tests.integration.places import RUN, until
 from tests.integration.test_training import Place, replica, tfjob
+from tests.ports import free_port
 from weft.store.state import read_status
 
 SERVER = """
@@ -26,11 +26,6 @@ http.server.ThreadingHTTPServer(("", int(sys.argv[1])), Answers).serve_forever()
 @pytest.fixture
 def place(tmp_path) -> Place:
     return Place(tmp_path)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 def server(policy: str = "Never", first: str = "", **more: Any) -> dict[str, Any]:
@@ -65,7 +60,7 @@ def test_a_replica_is_ready_when_its_server_says_so(isolation, place: Place):
     until(lambda: read_status(place.folder_of())[0]["unready"] == {})
     assert "not ready" not in place.weft("show", RUN)[1]
     assert place.weft("cancel", RUN)[0] == 0
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     assert place.alive() == []
 
 

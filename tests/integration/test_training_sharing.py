@@ -64,7 +64,7 @@ class Machine(Project):
         return {one["type"]: one for one in found[0]["status"]["conditions"]} if found else {}
 
     def end(self, process: Any) -> int:
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
         code: int = process.returncode
         return code
 
@@ -187,7 +187,7 @@ def test_a_gang_that_finds_no_place_in_time_fails_with_the_reason(machine: Machi
     first = machine.begin("first", asking("first"))
     until(lambda: machine.started("first"))
     second = machine.begin("second", asking("second", policy={"schedulingPolicy": {"scheduleTimeoutSeconds": 1}}))
-    _, err = second.communicate(timeout=60)
+    _, err = second.communicate(timeout=180)
     assert second.returncode != 0
     assert "found no place within 1 s" in err
     assert f"needs {CORES} cores at once, 0 are free" in err
@@ -262,7 +262,7 @@ def test_a_user_suspends_a_preempted_run(machine: Machine):
 
 def test_a_gang_that_never_fits_is_refused_with_what_helps(machine: Machine):
     process = machine.begin("large", asking("large", replicas=3))
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == 8
     words = " ".join(err.split())
     assert f"it needs {3 * CORES} cores at once (3 of worker, each cpu {CORES}); this machine has {CORES}." in words

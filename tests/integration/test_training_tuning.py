@@ -134,7 +134,7 @@ def test_a_cancelled_trial_leaves_nothing(place):
     process = place.start()
     until(lambda: (place.folder / "starts").exists())
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     assert process.returncode != 0
     until(lambda: not place.alive(), "the end of all replicas")
     assert [line for line in starts(place) if "job" in line] == []
@@ -147,7 +147,7 @@ def test_a_killed_run_goes_on_and_keeps_its_choice(place, when):
     process = place.start()
     until(lambda: (place.folder / "starts").exists() and any(when in line for line in starts(place)))
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     (place.folder / "starts").unlink()
     (place.folder / "go").touch()
     code, _, err = place.weft("resume", RUN)

@@ -79,7 +79,7 @@ def test_a_cancelled_job_has_a_condition_that_says_so(place):
     process = place.start("run", "run.yaml")
     until(lambda: len(place.alive()) >= 2 and place.conditions().get("Running") == "True")
     assert place.weft("cancel", RUN)[0] == 0
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert place.conditions() == {"Created": "True", "Running": "False", "Cancelled": "True"}
     status = read_status(place.folder_of())[0]["status"]
     assert status["conditions"][-1]["message"] == "TFJob team/echo was cancelled: weft cancel"
@@ -192,7 +192,7 @@ def test_a_cancelled_job_and_a_resumed_one_do_not_expire(place):
     process = place.start("run", "run.yaml")
     until(lambda: place.alive() and place.conditions().get("Running") == "True")
     assert place.weft("cancel", RUN)[0] == 0
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert len(list_logs(place.folder_of())) == 1
 
 
@@ -214,7 +214,7 @@ def live(tmp_path_factory) -> Iterator[Place]:
     until(lambda: len(place.alive()) >= 5 and place.conditions(1).get("Running") == "True")
     yield place
     place.weft("cancel", RUN)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
 
 
 @pytest.mark.parametrize(

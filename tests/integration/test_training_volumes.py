@@ -95,7 +95,7 @@ def test_a_killed_run_leaves_no_file_system_in_memory(place: Place):
     pods = place.folder / ".weft" / "runs" / RUN / "pods"
     assert mounts_below(pods)
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     until(lambda: mounts_below(pods) == [])
     until(lambda: place.alive() == [])
 
@@ -112,7 +112,7 @@ def test_with_ports_a_volume_in_memory_is_a_folder_that_is_removed(kill, place: 
         process.send_signal(signal.SIGKILL)
     else:
         (place.folder / "go").touch()
-    process.communicate(timeout=120)
+    process.communicate(timeout=180)
     until(lambda: not os.path.exists(folder))
     until(lambda: place.alive() == [])
 

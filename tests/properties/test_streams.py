@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 CASES = 40
-TIMEOUT_S = 60
+TIMEOUT_S = 180.0
 WORKERS = 12
 OPTIONS: Any = {"concurrent": True, "storage": Storage.EPHEMERAL}
 

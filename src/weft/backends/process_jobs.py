@@ -141,6 +141,12 @@ class WorkerConnection:
                 outbox.popleft()
         return True
 
+    def leave(self) -> None:
+        """End the current lease, if any (lock held): none of its units can be given back from now on."""
+        lease, self.current = self.current, None
+        if lease is not None:
+            lease.pos = lease.hi
+
     def trace(self) -> CrashTrace:
         """Return where the worker has ended, or hangs, in its lease."""
         lease = self.current

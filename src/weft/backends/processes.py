@@ -510,7 +510,7 @@ class Processes(LocalBackend):
         raised, status, lost, stats, rows, origin = more
         del self._leases[lease.token]
         with conn.lock:
-            conn.current = None
+            conn.leave()
         local = lease.local
         packed = PackedValues(*packed)
         outcome = LeaseResult(hi, [], seconds)
@@ -726,7 +726,7 @@ class Processes(LocalBackend):
             if not conn.dead:
                 self._selector.unregister(conn.sock)
             conn.dead = True
-            conn.current = None
+            conn.leave()
         del self._conns[conn.number]
         self._pids.pop(conn.number, None)
         for lease in [lease for lease in list(self._leases.values()) if lease.conn is conn]:

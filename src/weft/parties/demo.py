@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from weft.operators.call import CommandSpec, StopCommand, run_guarded
 from weft.parties.client import SiteClient
 from weft.parties.invitations import invite, join
 from weft.parties.site import PartySite
+from weft.store.scratch import ScratchFolder
 
 _HOMES: Final = (Path(__file__).parent / "example", Path(__file__).parents[3] / "examples" / "federated")
 _PARTIES: Final = (("guest", "9999"), ("host", "9998"), ("arbiter", "10000"))
@@ -68,7 +68,7 @@ def run_demo(folder: Path | None, clock: DemoClock, say: Callable[[str], None], 
     example = example_folder()
     with ExitStack() as stack:
         if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-demo-")))
+            folder = Path(stack.enter_context(ScratchFolder("demo")))
         began = clock.now()
         sites = make_parties(folder, _PARTIES, clock.wall())
         clients = stack.enter_context(servers(sites, clock))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from weft.frontends.federated.suites import (
 from weft.model.errors import NotFoundError, PartyError, UsageError, WeftError
 from weft.parties.demo import DemoClock, follow, make_parties, servers
 from weft.parties.job_files import JobFiles, read_documents, read_files
+from weft.store.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from weft.parties.client import SiteClient
@@ -181,7 +181,7 @@ def parties_for(
     if not ids:
         errors = [task.error for one in suites for task in one.tasks if task.error is not None]
         raise errors[0] if errors else NotFoundError("the suites have no tasks")
-    with tempfile.TemporaryDirectory(prefix="weft-suite-") as made:
+    with ScratchFolder("suite") as made:
         sites = make_parties(folder or Path(made), [(id, id) for id in ids], clock.wall(), cores=_CORES)
         with servers(sites, clock) as clients:
             say(f"{len(ids)} parties run: {', '.join(ids)}")

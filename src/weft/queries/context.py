@@ -29,6 +29,7 @@ from weft.queries.query import ROWS, Query
 from weft.queries.sources import Grants, arrow_table, file_table, outside, reader_of, table_of
 from weft.queries.statements import read_statement, referenced
 from weft.store.filesystems import is_url
+from weft.store.scratch import ScratchFolder
 from weft.wiring.bubbles import BUBBLES
 from weft.wiring.concrete import check_backend
 from weft.wiring.session import Session
@@ -93,7 +94,8 @@ class SqlContext:
         }
         self._lock = threading.RLock()
         self._grants = Grants(allow)
-        self._folder = tempfile.TemporaryDirectory(prefix="weft-sql-")
+        # A durable query that is resumed after a kill reads what the killed process has written.
+        self._folder = tempfile.TemporaryDirectory(prefix="weft-sql-") if durable else ScratchFolder("sql")
         self._written = 0
         self._reached: set[str] = set()
         self._tables: dict[str, SqlTable] = {}

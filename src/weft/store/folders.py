@@ -164,13 +164,23 @@ def is_owned(folder: Path) -> bool:
 
 
 def shm_root() -> Path:
-    """Return the folder of shared memory: /dev/shm, or the temporary folder where that is missing or very small."""
+    """Return the folder of shared memory: /dev/shm, or one for temporary files where that is missing or very small.
+
+    That one is a folder of its own: a sweep of it must not meet the state of runs.
+    """
     root = Path("/dev/shm")
     with suppress(OSError):
         found = os.statvfs(root)
         if os.access(root, os.W_OK) and found.f_bavail * found.f_frsize >= _SHM_ENOUGH:
             return root
-    return temporary_folder()
+    return temporary_root("shared")
+
+
+def temporary_root(name: str) -> Path:
+    """Make and return a folder of this user for temporary files. ForbiddenError: as `user_root`."""
+    folder = user_root(temporary_folder()) / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def temporary_folder() -> Path:

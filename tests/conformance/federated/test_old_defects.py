@@ -295,7 +295,7 @@ class Driven:
         self.finished.set()
 
     def end(self) -> str:
-        assert self.finished.wait(60)
+        assert self.finished.wait(180)
         return self.status
 
 

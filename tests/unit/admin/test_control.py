@@ -49,7 +49,7 @@ def server(folder):
 
 def raw(server: ControlServer, data: bytes) -> Any:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(30)
+        connection.settimeout(180)
         connection.connect(str(server.path))
         with contextlib.suppress(BrokenPipeError):  # the server may hang up before it has read all of it
             connection.sendall(data)
@@ -96,7 +96,7 @@ def test_a_client_that_says_nothing_does_not_end_the_server(server, folder):
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(server.path))
         silent.shutdown(socket.SHUT_WR)
-    assert send(folder, {"do": "ping"}, timeout=30)
+    assert send(folder, {"do": "ping"}, timeout=180)
 
 
 def test_orders_from_several_threads(server, folder):
@@ -146,7 +146,7 @@ def test_an_owner_that_opens_its_socket_a_moment_later_gets_the_order(folder):
 
 def test_an_owner_that_does_not_answer(folder):
     go = threading.Event()
-    with ControlServer(folder, {"wait": lambda _: go.wait(30)}):
+    with ControlServer(folder, {"wait": lambda _: go.wait(180)}):
         with pytest.raises(ConflictError, match="does not answer"):
             send(folder, {"do": "wait"}, timeout=0.05)
         go.set()

@@ -11,7 +11,7 @@ from weft.engine.ports import ManualClock
 from weft.graph.builder import Graph
 from weft.model.resources import ONE_SLOT
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 class PostedEvents:

@@ -1,11 +1,11 @@
 """Silent worker processes, on a clock set by hand."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
+from tests.started import start
 from weft.backends.heartbeats import Heartbeats, is_stopped
 from weft.engine.ports import FROZEN_S, ManualClock
 
@@ -80,8 +80,9 @@ def test_a_driver_that_was_stopped_itself_blames_nobody():
 def test_the_state_of_a_process():
     assert not is_stopped(os.getpid())
     stopper = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]
-    with subprocess.Popen(stopper) as process:
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        assert is_stopped(process.pid)
-        process.kill()
+    process = start(stopper)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    assert is_stopped(process.pid)
+    process.kill()
+    process.wait()
     assert not is_stopped(process.pid)

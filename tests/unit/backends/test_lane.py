@@ -6,7 +6,7 @@ from collections.abc import Callable
 from weft.backends.helpers import HelperPool
 from weft.model.errors import CapacityError
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 class Rig:

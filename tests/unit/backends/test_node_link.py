@@ -13,7 +13,7 @@ from weft.backends import node_link, pulse
 from weft.backends.node_link import NodeLink
 from weft.backends.pulse import BEAT, PIECE, framed, unframed
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 LIMIT_S = 0.5
 
 

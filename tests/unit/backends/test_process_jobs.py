@@ -105,7 +105,7 @@ def test_frames_that_do_not_fit_into_a_socket_keep_their_order(rig_of):
             with rig.conn.lock:
                 if rig.conn.flush():
                     break
-        reader.join(60)
+        reader.join(180)
         assert received == b"".join(frames)
         assert not rig.conn.outbox
 
@@ -119,6 +119,20 @@ def test_frames_to_a_dead_worker_are_dropped(rig_of):
 
 
 # -------------------------------------------------------------------------------------------------- leases
+
+
+def test_nothing_of_a_reported_lease_is_given_back(rig_of):
+    """Its report, which is on the way to the job, counts the units that would be given back as done."""
+    with rig_of(pair(n=10)) as rig:
+        lease = rig.lease("a", 1, 8)
+        rig.conn.current = lease
+        rig.conn.page.pos, rig.conn.page.hi = 1, 8
+        assert lease.shrink() == 5
+        rig.conn.page.pos = 4
+        with rig.conn.lock:
+            rig.conn.leave()
+        assert rig.conn.current is None
+        assert lease.shrink() is None
 
 
 def test_a_lease_that_a_worker_runs_is_shortened_in_the_shared_page(rig_of):

@@ -50,7 +50,7 @@ from weft.store.disk import FileSystems
 from weft.testing.fakes import RecordingExecutor
 from weft.wiring import MANAGERS, Session
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 
 
 def body(*_: object) -> int:

@@ -13,7 +13,7 @@ from weft.graph.routing import bind
 from weft.graph.validate import mark_results
 from weft.wiring import Session
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 def decided(hand: type[Hand], movement: Movement, reads: Callable[..., Any], *, started: bool = True) -> Hand:

@@ -67,5 +67,5 @@ def test_another_process_gives_the_same():
     code = "from tests.unit.graph.test_fingerprint import build, fingerprint; print(fingerprint(build()))"
     env = {"PYTHONPATH": f"{SOURCE}:{ROOT}", "PYTHONHASHSEED": "7"}
     argv = [sys.executable, "-c", code]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True, timeout=180)
     assert done.stdout.strip() == fingerprint(build())

@@ -37,7 +37,7 @@ class World:
 
     def send(self, party, letter):
         self.sent.append(letter.version)
-        self.block.wait(60)
+        self.block.wait(180)
         if letter.job in self.broken:
             raise RuntimeError("the database is locked")
         if self.cut:
@@ -65,7 +65,7 @@ def world():
 
 
 def until(condition):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.002)

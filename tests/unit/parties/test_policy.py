@@ -122,7 +122,7 @@ def unused(*_):
 def connected(server, user):
     """Connect from another process of a user; return its pid, the server's end, and what lets the process end."""
     "localhost".encode("idna")  # loaded now: the other user may not read the files of Python
-    server.settimeout(60)
+    server.settimeout(180)
     go, end = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -65,7 +65,7 @@ class TestPartiesThatPoll:
 
     def test_answer_several_messages_at_a_time(self, three):
         guest, _, relay = three
-        both, results = threading.Barrier(2, timeout=30), []
+        both, results = threading.Barrier(2, timeout=180), []
 
         def meets(peer, body):
             both.wait()

@@ -56,7 +56,7 @@ def raw(host: RealParty, data: bytes, key: bytes | None, certificate: bytes | No
     credentials = grpc.ssl_channel_credentials(host.site.certificate, key, certificate)
     options = [("grpc.ssl_target_name_override", TLS_NAME), ("grpc.max_send_message_length", -1)]
     with grpc.secure_channel(host.site.address, credentials, options) as channel:
-        return channel.unary_unary(method)(data, timeout=20)
+        return channel.unary_unary(method)(data, timeout=180)
 
 
 def as_party(host: RealParty, party: RealParty, data: bytes, method: str = CALL):
@@ -133,7 +133,7 @@ class TestCalls:
         go = threading.Event()
 
         def slow(peer, body):
-            go.wait(60)
+            go.wait(180)
             return b""
 
         with host.server({"/slow": slow}):
@@ -236,7 +236,7 @@ class TestStrangers:
 
     def test_without_tls(self, three, host):
         with grpc.insecure_channel(host.site.address) as channel, pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(CALL)(packed(three[0]), timeout=20)
+            channel.unary_unary(CALL)(packed(three[0]), timeout=180)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
     def test_without_a_certificate(self, three, host):

@@ -56,7 +56,7 @@ class Network:
 
 
 def until(condition):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.002)

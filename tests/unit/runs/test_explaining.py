@@ -40,7 +40,7 @@ def test_the_journal_of_an_ended_run_tells_what_the_live_one_told(tmp_path):
         run = session.start(graph, journal=journal)
         run.result()
         journal.close()
-        journal.join(30)
+        journal.join(180)
         live = run.explained()
     told = explain_graph(record(tmp_path), shuffled(), MANAGERS)
     assert told == live

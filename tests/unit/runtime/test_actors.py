@@ -20,7 +20,7 @@ from weft.store.handshake import prove
 from weft.worker.actors import PURPOSE, new_address
 from weft.worker.group import process_id
 
-PATIENCE_S = 60
+PATIENCE_S = 180.0
 
 
 class Counter:

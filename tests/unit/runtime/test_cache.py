@@ -20,7 +20,7 @@ from weft.runtime.cache import DECISIONS, LEASE_S, StepCache, read_decisions
 from weft.store.entries import CacheIndex, Claim
 from weft.store.results import Recipe, ResultCache
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 
 
 class Shell:

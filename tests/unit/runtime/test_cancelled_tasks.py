@@ -9,7 +9,7 @@ import pytest
 import weft
 from weft.model.errors import GraphError, NotFoundError, RunCancelledError, UsageError
 
-PATIENCE_S = 60
+PATIENCE_S = 180.0
 
 
 def wait_until_told(ctx, inputs):

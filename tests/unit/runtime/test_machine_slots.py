@@ -18,7 +18,7 @@ from weft.runtime.clock import RealClock
 from weft.runtime.machine_ledger import MachineLedger, ledger_folder
 from weft.runtime.machine_slots import PREEMPT, READMIT, MachineSlots
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 class FakeLoop:

@@ -7,7 +7,7 @@ import pytest
 import weft
 from weft.model.errors import UsageError
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 @pytest.fixture(params=["plain", "requests"])

@@ -116,7 +116,7 @@ def test_a_terminal_of_ipython_is_no_notebook(monkeypatch):
 
 def seen_by(notebook: Notebook, begin: threading.Event, go_on: threading.Event) -> None:
     """Let tasks go on once bars were drawn while they ran."""
-    assert begin.wait(60)
+    assert begin.wait(180)
     before = notebook.count
     deadline = threading.Event()
     for _ in range(6000):
@@ -136,7 +136,7 @@ def test_runs_and_maps_show_their_progress_in_a_notebook(notebook, monkeypatch, 
 
     def work(number: int) -> int:
         begin.set()
-        assert go_on.wait(60)
+        assert go_on.wait(180)
         return number
 
     g = weft.Graph("shown")
@@ -149,6 +149,6 @@ def test_runs_and_maps_show_their_progress_in_a_notebook(notebook, monkeypatch, 
         elif way == "run":
             assert session.run(g)[node] == [1, 2]
         else:
-            assert session.submit(g).result(60, progress=True)[node] == [1, 2]
+            assert session.submit(g).result(180, progress=True)[node] == [1, 2]
     watcher.join()
     assert notebook.count > 2

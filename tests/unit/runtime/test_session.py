@@ -16,7 +16,7 @@ from weft.runtime.loop import Loop
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 
 
 def wait_until(condition) -> None:

@@ -70,7 +70,7 @@ def test_a_task_that_leaves_no_worker_for_the_run_it_waits_for_fails(workers):
     def nested(_):
         inner = weft.Graph("inner")
         made = inner.add(number)
-        barrier.wait(60)
+        barrier.wait(180)
         return session.run(inner)[made]
 
     g = weft.Graph("outer")
@@ -79,7 +79,7 @@ def test_a_task_that_leaves_no_worker_for_the_run_it_waits_for_fails(workers):
     made = after.add(number)
     with weft.Session(workers=workers) as session:
         run = session.submit(g)
-        assert run.wait(60)
+        assert run.wait(180)
         with pytest.raises(weft.TaskError, match="more workers"):
             run.result()
         assert session.run(after)[made] == [7]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.started import start
 from weft.model.errors import ConflictError, MissingExtraError, NotFoundError, UsageError, WeftError
 from weft.store import catalog as module
 from weft.store.catalog import Catalog, HistoryRow, RunRow
@@ -144,7 +145,7 @@ def test_processes_get_ids_of_their_own(tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "weft.db")]
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    started = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    started = [start(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     said = [process.communicate()[0] for process in started]
     assert [process.returncode for process in started] == [0, 0, 0]
     assert sorted(int(line) for text in said for line in text.split()) == list(range(1, 61))

@@ -203,7 +203,7 @@ def test_what_a_script_defines_is_read_where_the_script_is_unknown(tmp_path):
         "class Point:\n    def __init__(self, x): self.x = x\n"
         "open(sys.argv[1], 'wb').write(codec.to_bytes(codec.encode([Point(5)])))\n"
     )
-    subprocess.run([sys.executable, str(script), str(tmp_path / "chunk")], check=True, timeout=60)
+    subprocess.run([sys.executable, str(script), str(tmp_path / "chunk")], check=True, timeout=180)
     found = codec.decode((tmp_path / "chunk").read_bytes())
     assert found[0].x == 5
 
@@ -289,7 +289,7 @@ def test_neither_numpy_nor_arrow_is_imported_for_plain_values():
         "codec.decode(codec.to_bytes(codec.encode([1, 'x', b'y' * 5000])))\n"
         "print([name for name in ('numpy', 'pyarrow', 'cloudpickle') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=180)
     assert done.stdout.strip() == "[]"
 
 

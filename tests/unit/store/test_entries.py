@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.started import start
 from weft.model.errors import NotFoundError, UsageError
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.locks import KeyLocks
@@ -205,7 +206,7 @@ class TestLocks:
         )
         env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
         command = [sys.executable, "-c", code, str(tmp_path / "keys")]
-        owner = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+        owner = start(command, env=env, stdout=subprocess.PIPE, text=True)
         assert owner.stdout is not None
         while owner.stdout.readline().strip() != "held":
             pass

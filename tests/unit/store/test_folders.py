@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import closing
 
 import pytest
 
+from tests.started import start
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.store import folders
 from weft.store.folders import (
@@ -133,7 +135,7 @@ sys.stdin.read()
 
 
 def owner(run_id, roots):
-    process = subprocess.Popen(
+    process = start(
         [sys.executable, "-c", OWNER, run_id, *map(str, roots)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
@@ -197,7 +199,7 @@ def test_making_and_sweeping_at_the_same_time(roots):
     finally:
         stop.set()
         for thread in sweepers:
-            thread.join(60)
+            thread.join(180)
     assert not any(path.name.startswith("run-") for path in shm_of(roots[0], "").iterdir())
 
 
@@ -205,6 +207,16 @@ def test_shared_memory_falls_back_to_a_temporary_folder(monkeypatch):
     assert folders.shm_root().is_dir()
     monkeypatch.setattr(folders, "_SHM_ENOUGH", 1 << 62)
     assert str(folders.shm_root()) != "/dev/shm"
+
+
+def test_a_sweep_of_a_temporary_folder_leaves_the_state_of_living_runs(monkeypatch, tmp_path):
+    monkeypatch.setattr(folders, "_SHM_ENOUGH", 1 << 62)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with RunFolders("alive", folders.shm_root(), user_root(tmp_path)) as run:
+        sweep(folders.shm_root())
+        assert is_owned(run.state)
+        assert is_owned(run.shm)
+        assert run.spill.is_dir()
 
 
 # ---------------------------------------------------------------------------------------------------------- safe open

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.started import start
 from weft.model.errors import DiskFullError, NotFoundError
 from weft.store.entries import CacheIndex, Claim
 from weft.store.results import Recipe, ResultCache, digest_of_leaves, readable, tell_changes
@@ -597,7 +598,7 @@ class TestCollecting:
     def test_two_processes_may_make_and_collect(self, world):
         """Every result in the index is whole at the end, whoever has removed what meanwhile."""
         told = [
-            subprocess.Popen(
+            start(
                 [sys.executable, "-c", HAMMER, str(world.folder), str(world.place), str(number)],
                 cwd=ROOT,
                 stderr=subprocess.PIPE,
@@ -606,7 +607,7 @@ class TestCollecting:
             for number in range(2)
         ]
         for process in told:
-            _, err = process.communicate(timeout=120)
+            _, err = process.communicate(timeout=180)
             assert process.returncode == 0, err
         entries = world.cache.index.entries()
         for entry in entries:

@@ -130,5 +130,5 @@ if __name__ == "__main__":
 def test_workers_learn_what_a_script_has_registered(tmp_path):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=180, check=False)
     assert (done.stdout, done.returncode) == ("2 [6]\n", 0), done.stderr

@@ -41,7 +41,7 @@ def test_a_call_runs_once_for_several_arrays(session):
     np.testing.assert_array_equal(found[0], np.arange(6).reshape(2, 3) + 7)
     assert found[1:] == (15, 7)
     later = (x * 1).execute(wait=False)
-    np.testing.assert_array_equal(later.result(60).fetch(), x.fetch())
+    np.testing.assert_array_equal(later.result(180).fetch(), x.fetch())
 
 
 def test_unknown_lengths_are_nan(session):

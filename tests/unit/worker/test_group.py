@@ -10,7 +10,7 @@ import pytest
 from weft.model.errors import InternalError
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
 
-DEADLINE_S = 30.0
+DEADLINE_S = 180.0
 SLEEPER = "import time; time.sleep(600)"
 PARENT = f"""
 import subprocess, sys

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.started import start
 from weft.worker import guardian
 from weft.worker.guardian import (
     BoundedLog,
@@ -53,7 +54,7 @@ class TestProcesses:
         assert again.start == own.start
 
     def test_a_pid_that_nobody_has_is_none(self):
-        process = subprocess.Popen([sys.executable, "-c", ""])
+        process = start([sys.executable, "-c", ""])
         process.wait()
         assert look_up(process.pid) is None
 
@@ -88,27 +89,27 @@ class TestProcesses:
         assert descendants(table, 5) == []
 
     def test_a_signal_reaches_its_process(self):
-        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        process = start([sys.executable, "-c", "import time; time.sleep(60)"])
         found = look_up(process.pid)
         assert found is not None
         send_signal(found, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
 
     def test_a_pid_that_is_in_use_again_gets_no_signal(self):
-        process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+        process = start([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
         try:
             found = look_up(process.pid)
             assert found is not None
             found.start = "another start"
             send_signal(found, signal.SIGKILL)
-            process.communicate(b"", timeout=30)
+            process.communicate(b"", timeout=180)
             assert process.returncode == 0
         finally:
             process.kill()
             process.wait()
 
     def test_a_signal_to_a_process_that_has_ended_is_no_error(self):
-        process = subprocess.Popen([sys.executable, "-c", ""])
+        process = start([sys.executable, "-c", ""])
         found = look_up(process.pid)
         process.wait()
         assert found is not None

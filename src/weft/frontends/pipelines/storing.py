@@ -11,8 +11,6 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +27,7 @@ from weft.store import shared
 from weft.store.artifacts import PROJECT, PackedProject, add_artifact
 from weft.store.digests import LEFT_OUT
 from weft.store.places import OUTPUTS
+from weft.store.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -93,7 +92,7 @@ class StepStorage:
         self._pool: ThreadPoolExecutor | None = None
         self._storage: shared.SharedStorage | None = None
         self._project: shared.SharedObject | None = None
-        self._scratch = ""
+        self._scratch: ScratchFolder | None = None
 
     # ------------------------------------------------------------------------------------------------ the run's life
 
@@ -102,10 +101,10 @@ class StepStorage:
         if not self._spread:
             return
         storage = self._storage = shared.SharedStorage(self._url)
-        self._scratch = tempfile.mkdtemp(prefix="weft-storage-")
+        scratch = self._scratch = ScratchFolder("storage")
         self._pool = ThreadPoolExecutor(_THREADS, "weft-storage")
         try:
-            self._project = self._known_project() or self._packed(storage)
+            self._project = self._known_project() or self._packed(storage, scratch)
         except BaseException:
             self.close()
             raise
@@ -120,10 +119,10 @@ class StepStorage:
         except FileNotFoundError:
             return None
 
-    def _packed(self, storage: shared.SharedStorage) -> shared.SharedObject:
+    def _packed(self, storage: shared.SharedStorage, scratch: ScratchFolder) -> shared.SharedObject:
         skipped = _Skipped(self._trees[0], self._secrets)
         check_size(self._trees, skipped)
-        file = os.path.join(self._scratch, "project.tar")
+        file = os.path.join(scratch.name, "project.tar")
         digest, size = shared.pack([(tree, str(at)) for at, tree in enumerate(self._trees)], file, skipped)
         name = f"{PROJECTS}/{digest}.tar"
         if storage.description(name) is None:
@@ -146,8 +145,8 @@ class StepStorage:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
         self._storage = None
-        if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def assign(self, worker: int, devices: Sequence[str]) -> None:
         """See `RunHost.assign`: the slots are those of the session."""
@@ -229,12 +228,13 @@ class StepStorage:
 
     def _share(self, path: str) -> Any:
         """Return the description of an input, which is written to the URL if it is not there; None: it is missing."""
-        storage = self._storage
+        storage, scratch = self._storage, self._scratch
         assert storage is not None
+        assert scratch is not None
         with self._lock:
             found = self._known.get(path)
         if found is None:
-            found = shared.send(storage, path, self._name(path), self._scratch)
+            found = shared.send(storage, path, self._name(path), scratch.name)
             with self._lock:
                 self._known[path] = found
         return None if found is None else msgspec.to_builtins(found)

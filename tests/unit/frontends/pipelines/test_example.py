@@ -33,7 +33,7 @@ def steps(tmp_path_factory):
             | {key: str(value) for key, value in step.env.items()}
             | {"PATH": f"{python}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
         )
-        subprocess.run(["sh", "-c", step.command], cwd=step.cwd, env=env, check=True, timeout=120)
+        subprocess.run(["sh", "-c", step.command], cwd=step.cwd, env=env, check=True, timeout=180)
     return {step.name: step for step in done}
 
 

@@ -90,7 +90,7 @@ def test_randomness_is_drawn_ahead_and_used_once():
     assert keys.public.encrypt(values).shape == (40,)
     keys.public.prepare(30)
     keys.public.prepare(10)
-    keys.public._draws.join(60)
+    keys.public._draws.join(180)
     drawn = list(keys.public._drawn)
     assert len(set(drawn)) == len(drawn) >= 10
     sent = keys.public.encrypt(values)

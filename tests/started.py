@@ -1,0 +1,32 @@
+"""Processes that a test starts, and that end with it at the latest: its failure is then that of no later test."""
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+_started: list[subprocess.Popen[Any]] = []
+
+
+def start(command: Sequence[Any], **options: Any) -> subprocess.Popen[Any]:
+    """Start a process as `subprocess.Popen` does; it ends with the test or the fixture that `all_ended` encloses."""
+    process = subprocess.Popen(command, **options)
+    _started.append(process)
+    return process
+
+
+@contextmanager
+def all_ended() -> Iterator[None]:
+    """Kill the processes at the end that were started meanwhile and still run, wait for all, and close their pipes."""
+    before = len(_started)
+    try:
+        yield
+    finally:
+        for process in reversed(_started[before:]):
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):  # what was written last is still in the buffer
+                        pipe.close()
+        del _started[before:]
