@@ -84,11 +84,13 @@ class PipelineOptions(Struct, frozen=True):
             "storage": self.storage,
         }
 
-    def request(self, file: Path, name: str | None, labels: LabelOptions | None = None) -> RunRequest:
+    def request(
+        self, context: CommandContext, file: Path, name: str | None, labels: LabelOptions | None = None
+    ) -> RunRequest:
         """Return the request for a run of a pipeline file. UsageError: a tag or the note is not valid."""
         from weft.runs.requests import RunRequest
 
-        parameters = read_overrides(self.parameters or [], self.param_file)
+        parameters = read_overrides(context, str(file), self.parameters or [], self.param_file)
         fs, refresh = self.fs or (), self.refresh or ()
         labels = labels or LabelOptions()
         found = RunRequest(
@@ -227,15 +229,16 @@ def seconds_of(text: str, option: str) -> float:
     return float(number) * unit
 
 
-def read_overrides(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """Return the parameters of the command line: those of the file, overridden by pairs `NAME=VALUE`."""
-    found = {} if file is None else _read_parameters(file)
+def read_overrides(context: CommandContext, pipeline: str, pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Return the parameters of the command line for a pipeline: those of the file, overridden by pairs `NAME=VALUE`."""
+    found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"-p {pair!r} is not of the form NAME=VALUE", hint="For example: -p epochs=20")
         found[name.strip()] = value
-    return found
+    below = {} if file is None else _read_parameters(file)
+    return context.wiring().layered(pipeline, below, found) if below else found
 
 
 def _read_parameters(file: Path) -> dict[str, str]:
