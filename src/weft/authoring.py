@@ -107,6 +107,8 @@ class BoundPipeline:
         from weft import wiring
         from weft.admin.settings import load_settings
         from weft.frontends.pipelines.building import folder_of
+        from weft.frontends.pipelines.check import parse_pipeline
+        from weft.frontends.pipelines.overrides import outdone
         from weft.frontends.pipelines.profiles import profile_in
         from weft.runs.reading import read_run
         from weft.store.filesystems import STAGE
@@ -120,7 +122,11 @@ class BoundPipeline:
         text, file = self._built.text(), self._built.file
         file = file if os.path.exists(file) else os.path.join(folder, "pipeline.py")
         chosen = profile_in(text, file, profile) if profile else None
-        given = {} if chosen is None else chosen.parameters
+        given = dict(parameters or {})
+        if chosen is not None:
+            below = {key: one for key, one in chosen.parameters.items() if key not in self._arguments}
+            gone = outdone(parse_pipeline(text, file), below, given)
+            given = {**{key: one for key, one in below.items() if key not in gone}, **given}
         settings = load_settings(
             flags, start=Path(folder), profile=None if chosen is None else (chosen.name, chosen.settings)
         )
@@ -129,7 +135,7 @@ class BoundPipeline:
         loaded = wiring.load_text(
             text,
             file,
-            overrides={**{key: one for key, one in given.items() if key not in self._arguments}, **(parameters or {})},
+            overrides=given,
             profile=chosen,
             user=settings.user_name,
             name=name,
@@ -180,7 +186,8 @@ class PipelineFunction(PipelineBuilder):
 
         given: Mapping[str, object] = parameters or {}
         if profile:
-            given = {**profile_of_values(profiles_of(self), self.where.file, profile).parameters, **given}
+            chosen = profile_of_values(profiles_of(self), self.where.file, profile).parameters
+            given = {**{name: one for name, one in chosen.items() if name in self.signature.order}, **given}
         built, rest = build_with(self, given)
         return BoundPipeline(built, self.signature.order).run(rest, profile=profile, **options)
 

@@ -183,6 +183,17 @@ class TestWhatRunsAgain:
         assert place.resume(overrides={"y": "0"}) == "succeeded"
         assert not [note for note in place.notes if "any more" in note]
 
+    def test_a_bare_name_wins_over_a_step_of_an_earlier_command(self, place):
+        place.write({"a": step("exit {{n}}", parameters={"n": 3}), "b": step(deps="a", parameters={"n": 1})})
+        assert place.run() == "failed"
+        assert place.resume(overrides={"a.n": "4"}) == "failed"
+        assert place.resume(overrides={"n": "5"}) == "failed"
+        assert read_run(place.path).parameters == {"a.n": 5, "b.n": 5}
+        assert place.resume(file=str(place.file), overrides={"a.n": "6"}) == "failed"
+        assert read_run(place.path).parameters == {"a.n": 6, "b.n": 5}
+        assert place.resume(file=str(place.file), overrides={"n": "0"}) == "succeeded"
+        assert read_run(place.path).parameters == {"a.n": 0, "b.n": 0}
+
     def test_what_never_ran_is_not_said_to_run_again(self, place):
         place.write({"a": step("exit {{n}}", parameters={"n": 3}), "b": step(deps="a")})
         assert place.run() == "failed"

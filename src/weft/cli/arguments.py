@@ -84,11 +84,13 @@ class PipelineOptions(Struct, frozen=True):
             "storage": self.storage,
         }
 
-    def request(self, file: Path, name: str | None, labels: LabelOptions | None = None) -> RunRequest:
+    def request(
+        self, context: CommandContext, file: Path, name: str | None, labels: LabelOptions | None = None
+    ) -> RunRequest:
         """Return the request for a run of a pipeline file. UsageError: a tag or the note is not valid."""
         from weft.runs.requests import RunRequest
 
-        parameters = read_overrides(self.parameters or [], self.param_file)
+        parameters = read_overrides(context, str(file), self.parameters or [], self.param_file)
         fs, refresh = self.fs or (), self.refresh or ()
         labels = labels or LabelOptions()
         found = RunRequest(
@@ -227,47 +229,18 @@ def seconds_of(text: str, option: str) -> float:
     return float(number) * unit
 
 
-def read_overrides(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """Return the parameters of the command line: those of the file, overridden by pairs `NAME=VALUE`."""
-    found = {} if file is None else _read_parameters(file)
+def read_overrides(context: CommandContext, pipeline: str, pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Return the parameters of the command line for a pipeline: those of the file, overridden by pairs `NAME=VALUE`."""
+    found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"-p {pair!r} is not of the form NAME=VALUE", hint="For example: -p epochs=20")
         found[name.strip()] = value
-    return found
+    if file is None:
+        return found
+    from weft.cli.parameter_files import read_parameters
 
-
-def _read_parameters(file: Path) -> dict[str, str]:
-    """Read parameters from a JSON file (suffix .json) or a TOML file; tables become `step.name`."""
-    import json
-    import tomllib
-
-    limit = 1 << 20
-    try:
-        with file.open("rb") as source:
-            data = source.read(limit + 1)
-        if len(data) > limit:
-            raise UsageError(f"{file} is larger than 1 MiB")
-        text = data.decode()
-        found = json.loads(text) if file.suffix.lower() == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # not JSON, not TOML, not UTF-8
-        kind = "JSON" if file.suffix.lower() == ".json" else "TOML"
-        raise UsageError(f"{file} is not {kind}: {error}", hint="Write names and values in it.") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{file} does not hold names and values", hint='Write for example {"epochs": 20}')
-    flat: dict[str, str] = {}
-    for name, value in found.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{inner}": _as_text(inner_value) for inner, inner_value in value.items()}
-        else:
-            flat[name] = _as_text(value)
-    return flat
-
-
-def _as_text(value: object) -> str:
-    import json
-
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    below = read_parameters(file)
+    merged: dict[str, str] = context.wiring().layered(pipeline, below, found)
+    return merged

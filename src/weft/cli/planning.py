@@ -39,7 +39,7 @@ def graph(
     base = folder_of(context, file)
     wishes = PipelineOptions(parameters=parameters, param_file=param_file, fs=fs, profile=profile)
     settings = wishes.settings(context, file, {})
-    loaded = context.service(settings, settings.state_root(base)).load(wishes.request(file, None))
+    loaded = context.service(settings, settings.state_root(base)).load(wishes.request(context, file, None))
     warn(context, loaded.warnings)
     if as_json:
         print_json(context.out, "weft.graph/1", graph=to_plain(loaded.graph))
@@ -71,7 +71,7 @@ def plan(
     base = folder_of(context, file)
     settings = wishes.settings(context, file, {**workers.flags, **wishes.flags, "state_dir": state_dir})
     service = context.service(settings, settings.state_root(base))
-    loaded = service.load(wishes.request(file, name))
+    loaded = service.load(wishes.request(context, file, name))
     warn(context, loaded.warnings)
     return print_plan(context, service, loaded, as_json=as_json)
 

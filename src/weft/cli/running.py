@@ -65,7 +65,7 @@ def run(
     context: Given,
 ) -> int:
     """Run a pipeline and wait for its end."""
-    base, request = folder_of(context, file), wishes.request(file, name, labels)
+    base, request = folder_of(context, file), wishes.request(context, file, name, labels)
     flags = {**workers.flags, **wishes.flags, "notify": notify, "state_dir": state_dir, "quiet": quiet or None}
     settings = wishes.settings(context, file, flags)
     service = context.service(settings, settings.state_root(base))
@@ -141,7 +141,7 @@ def resume(
     from weft.runs.reading import began_on, has_storage, profile_settings
 
     in_background = detach and context.begun is None
-    overrides = read_overrides(parameters or [], param_file)
+    overrides = read_overrides(context, "-" if file is None else str(file), parameters or [], param_file)
     service = service_of(context, where, storage=storage)
     found = service.show(_adopted(context, service, run))
     base = context.cwd / (where.project or "")

@@ -93,7 +93,7 @@ def create(
     say_diverted(context, state)
     service = context.service(settings, state)
     not_from_stdin(file, "a schedule")
-    request = wishes.request(file, name, labels)
+    request = wishes.request(context, file, name, labels)
     loaded = service.load(request)
     warn(context, loaded.warnings)
     words = request.words(context.cwd, flags)

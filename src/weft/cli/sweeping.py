@@ -86,12 +86,12 @@ def sweep(
     service = context.service(settings, settings.state_root(base))
     request = None
     if file is None:
-        _refuse_unused(wishes.request(Path(), name, labels), how)
+        _refuse_unused(wishes.request(context, Path(), name, labels), how)
         settings = settings_of(context, base, {**service.sweep_flags(how.resume), **flags})
         service = context.service(settings, service.state)
     else:
         not_from_stdin(file, "a sweep")
-        request = wishes.request(Path(os.path.abspath(context.cwd / file)), name, labels)
+        request = wishes.request(context, Path(os.path.abspath(context.cwd / file)), name, labels)
     context.wiring().make_ready(settings.backend)
     silent = as_json or settings.quiet
     context.hint = "To go on with the points that are left: weft sweep --resume @last"

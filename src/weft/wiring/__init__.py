@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.loading import load_text as load_text
     from weft.frontends.pipelines.options import Caching as Caching
     from weft.frontends.pipelines.options import Surroundings as Surroundings
+    from weft.frontends.pipelines.reading import layered as layered
     from weft.frontends.pipelines.reading import profile_of as profile_of
     from weft.frontends.pipelines.source import Loaded as Loaded
     from weft.wiring.concrete import BACKENDS as BACKENDS
@@ -55,7 +56,10 @@ _HOMES = {
         "source_of_jobs",
         "start_driver",
     ),
-    "weft.frontends.pipelines.reading": ("profile_of",),
+    "weft.frontends.pipelines.reading": (
+        "layered",
+        "profile_of",
+    ),
     "weft.frontends.pipelines.source": ("Loaded",),
     "weft.frontends.pipelines.loading": (
         "load_pipeline",

@@ -76,6 +76,9 @@ class FakeWiring:
     def is_job_file(self, path):
         return False
 
+    def layered(self, path, below, above):
+        return {**below, **above}
+
     def load_pipeline(self, path, *, overrides, user, name, caching=None, around=None):
         if not Path(path).name.endswith(".yaml"):
             raise NotFoundError(f"there is no file {path}")

@@ -154,6 +154,20 @@ def test_parameters_and_settings_reach_the_run(weft, tmp_path):
     assert (settings.workers, settings.backend, settings.memory) == (3, "processes", 1 << 30)
 
 
+def test_dates_of_a_parameter_file_are_plain_text(weft, tmp_path):
+    (tmp_path / "p.toml").write_text(
+        "day = 2024-01-02\nat = 10:30:00\nboth = 2024-01-02T10:30:00Z\ndays = [2024-01-02]\n[dag.step]\nn = 1"
+    )
+    assert weft("run", "run.yaml", "--param-file", "p.toml") == 0
+    assert weft.wiring.loaded[0].overrides == {
+        "day": "2024-01-02",
+        "at": "10:30:00",
+        "both": "2024-01-02T10:30:00+00:00",
+        "days": '["2024-01-02"]',
+        "dag.step.n": "1",
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -164,6 +178,13 @@ def test_parameters_and_settings_reach_the_run(weft, tmp_path):
         ("p.json", "[" * 100_000, "is not JSON"),
         ("p.json", " " * (1 << 20) + "{}", "larger than 1 MiB"),
         ("none.json", None, "cannot be read"),
+        ("p.json", '{"a": 1, "a": 2}', "the name 'a' occurs twice"),
+        ("p.json", '{"b.a": 1, "b": {"a": 2}}', "has parameter 'b.a' twice"),
+        ("p.json", '{"a": NaN}', "a number must be finite"),
+        ("p.json", '{"a": [1, -Infinity]}', "a number must be finite"),
+        ("p.toml", "a = inf", "a number must be finite"),
+        ("p.json", '{"b": {"a": null}}', "parameter 'b.a' is null"),
+        ("p.json", '{"a": [{"b": 1}]}', "a table inside a list"),
     ],
 )
 def test_parameter_files_that_are_wrong(weft, tmp_path, name, text, said):

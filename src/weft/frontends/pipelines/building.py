@@ -124,13 +124,14 @@ def build_with(
 def _from_outside(name: str, value: object, blueprint: PipelineBuilder) -> Any:
     if not isinstance(value, str):
         return value
-    kind = blueprint.signature.parameters.get(name, "")
+    kind, default = blueprint.signature.parameters.get(name, ""), blueprint.signature.defaults.get(name)
+    if kind == "bool" or (not kind and isinstance(default, bool)):
+        if (truth := _TRUTH.get(value.lower())) is None:
+            raise UsageError(f"parameter {name}: must be true or false, is {value[:100]!r}")
+        return truth
     if not kind:
-        default = blueprint.signature.defaults.get(name)
         if isinstance(default, str):
             return value
-        if isinstance(default, bool) and value.lower() in _TRUTH:
-            return _TRUTH[value.lower()]
         return _plain(convert("list", value)) if isinstance(default, list | tuple) else number_from_text(value)
     try:
         found = convert(cast("ParameterKind", kind), value)
@@ -139,7 +140,10 @@ def _from_outside(name: str, value: object, blueprint: PipelineBuilder) -> Any:
     return Path(value) if kind == "path" else _plain(found)
 
 
-_TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_TRUTH: Final = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
 
 
 def _plain(value: Any) -> Any:

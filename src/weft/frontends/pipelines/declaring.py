@@ -126,6 +126,8 @@ def _role(function: Callable[..., Any], name: str, annotation: Any, any_value: b
     if plain in (bool, dict, set, bytes) and not any_value:
         hint = {bool: "write an int, 0 or 1"}.get(plain, "write it as text, or hand it on as a file")
         raise wrong(function, f"parameter {name} is {with_article(plain.__name__)}, which no step can be given", hint)
+    if plain is bool:
+        return "", "bool"
     return "", TYPES.get(plain, "list" if plain is tuple else "") if isinstance(plain, type) else ""
 
 

@@ -47,6 +47,11 @@ def declared_profiles(path: str) -> tuple[dict[str, Any], str]:
     return found, file
 
 
+def declared_arguments(path: str) -> tuple[str, ...]:
+    """Return the arguments of the function of a pipeline, `file.py` or `file.py:name`. Errors as of `build_file`."""
+    return _of_module(path, lambda blueprint: (tuple(blueprint.signature.order), {}))[0]
+
+
 def _of_module(
     path: str, use: Callable[[PipelineBuilder], tuple[Made, dict[str, object]]]
 ) -> tuple[Made, str, dict[str, object]]:

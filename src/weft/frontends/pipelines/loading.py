@@ -12,7 +12,7 @@ from weft.frontends.pipelines.compiler import ContainerImages, PipelineSource, m
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.options import Caching, Surroundings
 from weft.frontends.pipelines.profiles import Profile
-from weft.frontends.pipelines.reading import origin_of, pipeline_name, profile_of
+from weft.frontends.pipelines.reading import layered, origin_of, pipeline_name, profile_of
 from weft.frontends.pipelines.source import Loaded
 from weft.model.errors import ConflictError, NotFoundError
 from weft.store.filesystems import STAGE, file_systems
@@ -38,7 +38,7 @@ def load_pipeline(
     """
     found = profile_of(path, profile) if profile else None
     given = {} if found is None else found.parameters
-    origin = origin_of(path, {**given, **(overrides or {})}, name)
+    origin = origin_of(path, layered(path, given, overrides or {}), name)
     return _load(replace(origin, profile=found), user, caching, around)
 
 

@@ -83,6 +83,17 @@ def unknown_parameters(pipeline: Pipeline, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key not in known]
 
 
+def outdone(pipeline: Pipeline, below: Iterable[str], above: Iterable[str]) -> set[str]:
+    """Return the keys `step.parameter` of `below` that a name of `above` sets too, without naming the step."""
+    lower, upper = set(below), set(above)
+    return {
+        key
+        for dotted, component in walk({**pipeline.entry_points, **pipeline.post_process})
+        for name, parameter in component.parameters.items()
+        if (key := f"{dotted}.{name}") in lower and key not in upper and name in upper and _is_open(parameter)
+    }
+
+
 def _is_open(parameter: ParameterDefinition) -> bool:
     """Whether the bare name means this parameter: it is written with the component, and not behind a reference."""
     return parameter.path.startswith((paths.ENTRY_POINTS, paths.POST_PROCESS))

@@ -15,6 +15,7 @@ from typing import Final
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import PipelineSource
 from weft.frontends.pipelines.kinds import PYTHON, STEP_KINDS
+from weft.frontends.pipelines.overrides import outdone
 from weft.frontends.pipelines.profiles import Profile, profile_in, profile_of_values
 from weft.model.errors import DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
 from weft.model.suggestions import nearest
@@ -50,6 +51,23 @@ def profile_of(path: str, name: str) -> Profile:
     from weft.frontends.pipelines.files import declared_profiles
 
     return profile_of_values(*declared_profiles(path), name)
+
+
+def layered(path: str, below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    """Return the parameters of two places for the pipeline of a file: those of `above` win.
+
+    A bare name in `above` wins over `step.name` in `below` too, for each step whose parameter a bare name sets. Errors
+    are those of `origin_of`.
+    """
+    gone = {key for key in below if "." in key and key not in above and key.rpartition(".")[2] in above}
+    if gone and PYTHON.search(path):
+        from weft.frontends.pipelines.files import declared_arguments
+
+        own = declared_arguments(path)
+        gone = {key for key in gone if key.rpartition(".")[2] not in own}
+    elif gone and path != _STDIN:  # which is read once: there every step counts
+        gone = outdone(origin_of(path, {}, None).pipeline(), gone, above)
+    return {key: value for key, value in {**below, **above}.items() if key not in gone}
 
 
 def pipeline_name(name: str) -> str:

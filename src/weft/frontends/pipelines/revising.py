@@ -14,8 +14,8 @@ from weft.frontends.pipelines import layout
 from weft.frontends.pipelines.edits import compare, refusal
 from weft.frontends.pipelines.kinds import PYTHON
 from weft.frontends.pipelines.layout import CODE
-from weft.frontends.pipelines.overrides import unknown_parameters
-from weft.frontends.pipelines.reading import origin_of, profile_of
+from weft.frontends.pipelines.overrides import outdone, unknown_parameters
+from weft.frontends.pipelines.reading import layered, origin_of, profile_of
 from weft.model.errors import ConflictError
 from weft.store.filesystems import STAGE, file_systems
 
@@ -57,11 +57,15 @@ def revise(
     """
     own = loaded.origin
     if file is None:
-        origin = replace(own, overrides={**own.overrides, **overrides})
+        gone = outdone(own.pipeline(), own.overrides, overrides)
+        kept = {name: value for name, value in own.overrides.items() if name not in gone}
+        origin = replace(own, overrides={**kept, **overrides})
     else:
         given = own.built_with if PYTHON.search(file) and own.built_with else own.overrides
         profile = None if own.profile is None else profile_of(file, own.profile.name)
-        origin = replace(origin_of(file, {**given, **overrides}, None), renamed=own.renamed, main_fs=own.main_fs)
+        origin = replace(
+            origin_of(file, layered(file, given, overrides), None), renamed=own.renamed, main_fs=own.main_fs
+        )
         origin = replace(origin, profile=profile)
         origin = _without_removed_parts(origin, overrides, note)
     pipeline = origin.pipeline()

@@ -311,6 +311,22 @@ class TestInside:
         assert "0!" in built.text()
         assert rest == {"say.text": "x"}
 
+    @pytest.mark.parametrize("text", ["flase", "", "2", "none"])
+    def test_a_text_that_is_no_truth_value_takes_no_branch(self, text):
+        @weft.pipeline
+        def annotated(loud: bool):
+            say("loud" if loud else "quiet")
+
+        @weft.pipeline
+        def by_default(loud=False):
+            say("loud" if loud else "quiet")
+
+        for trial in (annotated, by_default):
+            with pytest.raises(UsageError, match=f"parameter loud: must be true or false, is '{text}'"):
+                build_with(trial, {"loud": text})
+            assert "default: quiet" in build_with(trial, {"loud": "Off"})[0].text()
+            assert "default: loud" in build_with(trial, {"loud": "ON"})[0].text()
+
 
 def test_the_graph_is_that_of_the_file_that_is_written():
     @weft.pipeline

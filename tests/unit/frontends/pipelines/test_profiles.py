@@ -12,7 +12,7 @@ from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.layout import NOWHERE, compile_loaded, spec_of
 from weft.frontends.pipelines.loading import load_pipeline
 from weft.frontends.pipelines.profiles import Profile
-from weft.frontends.pipelines.reading import profile_of
+from weft.frontends.pipelines.reading import layered, profile_of
 from weft.graph.logical import Retry
 from weft.model.errors import PipelineError, UsageError
 from weft.model.resources import Resources
@@ -59,6 +59,26 @@ def test_a_profile_wins_over_the_file_and_the_command_line_over_it(file):
     assert (second.retry, first.retry) == (Retry(user=2), None)
     assert (loaded.cache.enable, loaded.cache.max_expired_time) == (True, 5)
     assert load_pipeline(str(file), profile="empty").pipeline.steps == plain.steps
+
+
+def test_a_bare_name_of_the_command_line_wins_over_a_step_of_the_profile(file):
+    """Not over a step behind a reference, whose parameter a bare name does not set."""
+    assert load_pipeline(str(file), profile="big").pipeline.steps["second"].parameters["rows"].value == 200
+    loaded = load_pipeline(str(file), profile="big", overrides={"rows": "7"}).pipeline
+    assert [loaded.steps[name].parameters["rows"].value for name in ("first", "second")] == [7, 7]
+    file.write_text(
+        """
+name: behind
+x-weft: {profiles: {big: {parameters: {one.rows: 5, two.rows: 6}}}}
+entry_points:
+  one: {command: "echo {{rows}}", parameters: {rows: 1}}
+  two: {reference: {component: shared}}
+components:
+  shared: {command: "echo {{rows}}", parameters: {rows: 1}}
+"""
+    )
+    loaded = load_pipeline(str(file), profile="big", overrides={"rows": "7"}).pipeline
+    assert [loaded.steps[name].parameters["rows"].value for name in ("one", "two")] == [7, 6]
 
 
 def test_settings_of_a_profile_stand_between_the_environment_and_the_project(file):
@@ -192,3 +212,25 @@ def talk(word: str = "quiet"):
 def test_run_of_a_function_takes_it(tmp_path):
     result = talk.run(profile="loud", state_dir=tmp_path / "state")
     assert result.steps["tell"].logs[0].path.read_text() == "step\n"
+
+
+@weft.pipeline(profiles={"loud": {"parameters": {"tell.word": "step"}}})
+def mumble():
+    tell("quiet")
+
+
+def test_parameters_of_a_run_win_over_those_of_its_profile(tmp_path):
+    """`word` is a parameter of the step in one pipeline, and an argument of the function in the other."""
+    result = mumble.run({"word": "given"}, profile="loud", state_dir=tmp_path / "state")
+    assert result.steps["tell"].logs[0].path.read_text() == "given\n"
+    result = talk.run({"word": "given"}, profile="loud", state_dir=tmp_path / "state")
+    assert result.steps["tell"].logs[0].path.read_text() == "step\n"
+
+
+def test_the_stronger_of_two_places_wins_by_a_bare_name_too(file):
+    below, above = {"first.rows": "2", "second.rows": "3", "rows": "1"}, {"rows": "7", "second.rows": "8"}
+    assert layered(str(file), below, above) == above
+    assert layered("-", below, above) == above
+    assert layered(str(file), below, {"first.rows": "5"}) == {**below, "first.rows": "5"}
+    assert layered(f"{__file__}:talk", {"tell.word": "a"}, {"word": "b"}) == {"tell.word": "a", "word": "b"}
+    assert layered(f"{__file__}:mumble", {"tell.word": "a"}, {"word": "b"}) == {"word": "b"}
