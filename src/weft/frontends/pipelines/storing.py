@@ -254,9 +254,9 @@ class StepStorage:
 
     def keep(self, paths: Iterable[str]) -> None:
         """Write outputs that came from the cache to the URL, if the run is to be there."""
-        if self._keep and self._storage is not None:
+        if self._keep and self._storage is not None and self._scratch is not None:
             for path in paths:
-                found = shared.send(self._storage, path, self._name(path), self._scratch)
+                found = shared.send(self._storage, path, self._name(path), self._scratch.name)
                 if found is not None:
                     with self._lock:
                         self._known[path] = found
