@@ -4,12 +4,13 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from weft.worker.probing import connect, get, words
+from weft.worker.probing import check, connect, get, health, words
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -100,3 +101,60 @@ def test_the_program_ends_with_1_and_says_why():
         ]
     assert [one.returncode for one in ended] == [0, 0, 1]
     assert ended[2].stdout == "HTTP probe failed with statuscode: 404\n"
+
+
+@contextmanager
+def healthy(states: dict[str, int]) -> Iterator[int]:
+    """A server of gRPC that answers health checks: by service a number of `HealthCheckResponse.ServingStatus`."""
+    import grpc
+
+    def check(request: bytes, call: grpc.ServicerContext) -> bytes:
+        service = request[-request[1] :].decode() if request else ""
+        if service not in states:
+            call.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return bytes([8, states[service]]) if states[service] else b""
+
+    handlers = {"Check": grpc.unary_unary_rpc_method_handler(check)}
+    server = grpc.server(ThreadPoolExecutor(1))
+    if states:
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("grpc.health.v1.Health", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield port
+    finally:
+        server.stop(None).wait()
+
+
+@pytest.mark.parametrize(
+    ("service", "why"),
+    [
+        ("", ""),
+        ("ready", ""),
+        ("busy", 'service unhealthy (responded with "NOT_SERVING")'),
+        ("unknown", 'service unhealthy (responded with "UNKNOWN")'),
+        ("other", 'no answer of grpc.health.v1.Health for the service "other"'),
+    ],
+)
+def test_a_health_check_of_grpc_succeeds_with_serving_alone(service, why):
+    with healthy({"": 1, "ready": 1, "busy": 2, "unknown": 0}) as port:
+        assert health("127.0.0.1", port, 60, service) == why
+
+
+def test_a_server_of_grpc_without_health_checks_is_not_healthy():
+    with healthy({}) as port:
+        why = 'no answer of grpc.health.v1.Health for the service ""'
+        assert check("grpc", "127.0.0.1", str(port), "60", "") == why
+
+
+def test_a_long_name_of_a_service_arrives_whole():
+    name = "x" * 120
+    with healthy({name: 1}) as port:
+        assert health("127.0.0.1", port, 60, name) == ""
+
+
+def test_a_health_check_of_another_server_fails():
+    with serving() as port:
+        assert health("127.0.0.1", port, 60) in ("the answer is no HTTP/2", "the server ends the connection")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert health("127.0.0.1", silent.getsockname()[1], 0.05) == "no answer in time"

@@ -65,6 +65,21 @@ def test_a_replica_is_ready_when_its_server_says_so(isolation, place: Place):
 
 
 @pytest.mark.parametrize("isolation", ["namespace", "ports"])
+def test_a_health_check_of_grpc_asks_the_server_and_no_connection_is_enough(isolation, place: Place):
+    worker = server(readinessProbe={"grpc": {"service": "s"}, "periodSeconds": 1, "timeoutSeconds": 20})
+    (container,) = worker["template"]["spec"]["containers"]
+    container["readinessProbe"]["grpc"]["port"] = container["ports"][0]["containerPort"]
+    place.job(tfjob(Worker=worker))
+    process = place.start("run", "run.yaml", "--isolation", isolation)
+    said = ("the answer is no HTTP/2", "the server ends the connection")  # it speaks another protocol
+    until(lambda: any(reason == "Unhealthy" and text.endswith(said) for reason, text in events(place)))
+    assert "not ready: readiness probe: the " in place.weft("show", RUN)[1]
+    assert place.weft("cancel", RUN)[0] == 0
+    process.communicate(timeout=120)
+    assert place.alive() == []
+
+
+@pytest.mark.parametrize("isolation", ["namespace", "ports"])
 def test_a_failed_liveness_probe_starts_the_replica_again(isolation, place: Place):
     """The first start serves until its file goes; the second one ends the job."""
     worker = server(

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+LAST_LINES: Final = "Its last lines:"
+"""The line of the message of a failed command that precedes what it printed last."""
 _VOWELS: Final = tuple("aeiouAEIOU")
 _SOUNDED: Final = ("uni", "uint", "use", "uui", "one", "eu", "Uni", "Use", "UUI", "One", "Eu")
 """Beginnings that are written with a vowel and spoken with a consonant, such as `uint8`."""

@@ -39,6 +39,7 @@ from weft.model.errors import (
 from weft.model.failures import SIGNALLED, Failure, kind_of_exit
 from weft.model.ids import task_name
 from weft.model.records import as_dict
+from weft.model.wording import LAST_LINES
 from weft.operators.guardians import SILENCE_S, continue_guardians, start_guardian, take_back_guardian
 
 if TYPE_CHECKING:
@@ -522,7 +523,7 @@ def failure_of(spec: CommandSpec, result: CommandResult, task: str) -> TaskError
     if kind is Failure.MEMORY:
         how += ", probably for lack of memory: the kernel killed a process for that meanwhile"
     lines = last_lines(spec.log, start=result.log_start)
-    tail = "\n".join(("Its last lines:", *(f"  {line}" for line in lines))) if lines else "It printed nothing."
+    tail = "\n".join((LAST_LINES, *(f"  {line}" for line in lines))) if lines else "It printed nothing."
     lost = f"\nIts log is not complete: {result.log_error}." if result.log_error else ""
     error = OutOfMemoryError if kind is Failure.MEMORY else TaskError
     return error(

@@ -44,6 +44,11 @@ class GuardianPool:
         self._process: subprocess.Popen[bytes] | None = None
         self._pool_socket: socket.socket | None = None
         self._idle: list[socket.socket] = []
+        self._modules: tuple[str, ...] = ()
+
+    def expect(self, *modules: str) -> None:
+        """Let the next process load modules of `weft.worker` that most commands need: guardians inherit them."""
+        self._modules = modules
 
     def open(self) -> None:
         """Start the process without waiting for it, so that the first command does not wait."""
@@ -117,7 +122,7 @@ class GuardianPool:
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", GUARDIAN, str(GUARDIAN_FOLDER), str(os.getpid())],
+                [sys.executable, "-I", "-S", "-c", GUARDIAN, str(GUARDIAN_FOLDER), *self._modules, str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -168,6 +173,7 @@ def _is_there(control: socket.socket) -> bool:
 
 _POOL = GuardianPool()
 open_guardian_pool = _POOL.open
+expect_in_guardians = _POOL.expect
 start_guardian = _POOL.start
 take_back_guardian = _POOL.take_back
 continue_guardians = _POOL.go_on

@@ -26,7 +26,7 @@ from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError, UsageError
 from weft.operators.containers import LABEL, REQUIRE, ContainerEngine, ContainerSeat, find_engine
-from weft.operators.guardians import GUARDIAN_FOLDER
+from weft.operators.guardians import GUARDIAN_FOLDER, expect_in_guardians
 from weft.operators.mounts import BindMount
 from weft.operators.ports import PORTS, why_taken
 
@@ -215,6 +215,7 @@ def begin_probe() -> None:
     """Begin the trial of namespaces, so that it runs beside what the caller does until it asks for its answer."""
     if sys.platform == "linux" and not _probes and not why_no_namespaces.cache_info().currsize:
         _probes.append(_start_sandbox("probe"))
+        expect_in_guardians("sandbox", "mounting")
 
 
 @lru_cache(maxsize=1)

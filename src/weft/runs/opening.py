@@ -19,7 +19,6 @@ from weft.runs.recorder import RunRecorder
 from weft.runtime.clock import RealClock
 from weft.store.folders import remove_folder
 from weft.store.locks import LOCKS
-from weft.store.results import close_cache, open_cache
 from weft.store.state import BACKEND, STORAGE, RunFolder, os_error, read_description
 
 if TYPE_CHECKING:
@@ -245,6 +244,7 @@ def _open_cache(
 ) -> StepCache | None:
     """Return the cache of a run, or None if it is unusable. `say` adds a note about a step."""
     from weft.runtime.cache import DECISIONS, StepCache
+    from weft.store.results import close_cache, open_cache
 
     use = spec.cache
     assert use is not None

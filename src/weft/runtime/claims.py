@@ -302,7 +302,7 @@ def refusal(claim: SlotClaim) -> str:
 
 
 _HELP: Final = (
-    "To share the cores anyway: --workers N",
+    "To share the cores anyway: --requests ignore, --workers N",
     "To start all the same: --requests ignore",
     "To run without GPUs: --without-gpus. If there are more: gpus = N in weft.toml. Else use another machine",
 )

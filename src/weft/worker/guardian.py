@@ -1,9 +1,10 @@
 """The guardian: a small process between Weft and a user's command, which ends the command with its owner.
 
 Starting an interpreter takes longer than most commands, so an owner starts one guardian pool: `python -I -S` on `main`,
-in a session of its own, with one end of a socket pair as standard input and the pid of the owner as last argument. The
-pool forks each guardian in advance; an idle guardian takes the next control socket that arrives through the socket
-pair. The pool ends with its owner. Busy guardians do not depend on the pool.
+in a session of its own, with one end of a socket pair as standard input. Its arguments are the folder of this module,
+modules there that most commands will need, and the pid of the owner. The pool forks each guardian in advance; an idle
+guardian takes the next control socket that arrives through the socket pair. The pool ends with its owner. Busy
+guardians do not depend on the pool.
 
 A guardian has a session of its own and runs one command at a time:
 
@@ -128,6 +129,18 @@ def _read_file(path: str) -> bytes:
         os.close(fd)
 
 
+def _read_whole_file(path: str | bytes) -> bytes:
+    """Return the content of a kernel file of any size."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while more := os.read(fd, CHUNK_BYTES):
+            data += more
+        return data
+    finally:
+        os.close(fd)
+
+
 def process_table() -> dict[int, ProcessRow]:
     """Return all processes by pid."""
     if not LINUX:
@@ -161,6 +174,35 @@ def descendants(table: dict[int, ProcessRow], root: int) -> list[ProcessRow]:
     found = list(children.get(root, ()))
     for process in found:
         found.extend(children.get(process.pid, ()))
+    return found
+
+
+def family(root: int) -> list[ProcessRow]:
+    """Return all descendants of a process, parents first.
+
+    Where the kernel lists the children of each process, the others are not looked at: a machine may run hundreds.
+    """
+    if not LINUX or not os.path.exists("/proc/thread-self/children"):
+        return descendants(process_table(), root)
+    found = children(root)
+    for process in found:
+        found.extend(children(process.pid))
+    return found
+
+
+def children(parent: int) -> list[ProcessRow]:
+    """Return the children of all threads of a process, for systems that list them; none if it has ended."""
+    try:
+        threads = os.listdir(f"/proc/{parent}/task")
+    except OSError:
+        return []
+    found: list[ProcessRow] = []
+    for thread in threads:
+        try:
+            pids = _read_whole_file(f"/proc/{parent}/task/{thread}/children").split()
+        except OSError:
+            continue  # it has just ended, and another has adopted its children
+        found.extend(row for pid in pids if (row := look_up(int(pid))) is not None)
     return found
 
 
@@ -538,7 +580,7 @@ def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
             *mounts, holder, held = spec["view"] or (0, ())
             if holder:  # named by this /proc, which the sandbox replaces
                 holder = os.open(f"/proc/{holder}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-            if spec["sandbox"]:  # few commands need these modules, and all would pay for the imports
+            if spec["sandbox"]:  # few owners need these modules, and all would pay for the imports
                 __import__("sandbox").enter(spec["sandbox"], guardian, pids_end)
             os.setsid()
             for number in IGNORED:
@@ -662,7 +704,7 @@ class CommandWatch:
                 grace_s = self.grace_s if self.after_s is None or self.why != "exit" else self.after_s
                 kill_at, give_up_at = now + grace_s, now + grace_s + KILLING_S
                 if not self.end:
-                    self._ask_to_end(descendants(process_table(), os.getpid()))
+                    self._ask_to_end(family(os.getpid()))
                 elif self.why != "exit":
                     self._ask_elsewhere()
                 continue
@@ -673,13 +715,13 @@ class CommandWatch:
                 # a child may be part of an orderly shutdown and is left alone.
                 if self.reaped or now >= look_at:
                     self.reaped, look_at = False, now + LOOKING_S
-                    self._ask_to_end([row for row in process_table().values() if row.parent == os.getpid()])
+                    self._ask_to_end([row for row in family(os.getpid()) if row.parent == os.getpid()])
                 wait_s = min(kill_at, look_at) - now
             elif now < give_up_at:
                 self._kill()
                 wait_s = 0.02
             else:
-                self.left = len(descendants(process_table(), os.getpid()))
+                self.left = len(family(os.getpid()))
                 return
             self._wait(wait_s)
 
@@ -760,7 +802,7 @@ class CommandWatch:
             self.log.write(b"\n[weft] %s: %s\n" % (self.end[0], os.strerror(error.errno or 0).encode()))
 
     def _kill(self) -> None:
-        for row in descendants(process_table(), os.getpid()):
+        for row in family(os.getpid()):
             send_signal(row, signal.SIGKILL)
 
 
@@ -792,17 +834,10 @@ class OomKillCounter:
     def _read(self) -> int:
         count = 0
         for path in self.paths:
-            data = b"\n"
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                data = b"\n" + _read_whole_file(path)
             except OSError:
                 continue
-            try:
-                while more := os.read(fd, CHUNK_BYTES):
-                    data += more
-            except OSError:
-                pass
-            os.close(fd)
             at = data.find(b"\noom_kill ")
             if at >= 0:
                 count += int(data[at + 10 :].split(None, 1)[0])
@@ -959,7 +994,7 @@ def kill_all() -> None:
     """Kill all children at once: the last resort of a guardian that is about to fail."""
     give_up_at = time.monotonic() + KILLING_S
     while time.monotonic() < give_up_at:
-        for process in descendants(process_table(), os.getpid()):
+        for process in family(os.getpid()):
             send_signal(process, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -1026,6 +1061,8 @@ def main() -> None:
         owner = OwnerProcess(int(sys.argv[-1]))
         prctl = _load_prctl()
         boot_id()  # and everything else that each guardian would have to find out again
+        for module in sys.argv[2:-1]:
+            __import__(module)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for guardians: their sockets report their end
         pool_socket = socket.socket(fileno=0)
         while True:

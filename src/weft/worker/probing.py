@@ -1,8 +1,8 @@
-"""Checks of a server by a connection or by an HTTP GET, as a kubelet makes them for its probes.
+"""Checks of a server by a connection, an HTTP GET or a health check of gRPC, as a kubelet makes them for its probes.
 
 Isolation `namespace` runs this file as a program in the network of a replica, by its path and with the standard library
-only: a failed check prints its reason and ends with 1. The other isolations call `connect` and `get` in the process of
-the run. Source: `pkg/probe` of Kubernetes 1.33.
+only: a failed check prints its reason and ends with 1. The other isolations call `check` in the process of the run.
+Sources: `pkg/probe` of Kubernetes 1.33, RFC 9113 (HTTP/2), and the GRPC Health Checking Protocol.
 """
 
 from __future__ import annotations
@@ -21,21 +21,40 @@ AGENT = "weft-probe"
 MOST_HEAD = 64 << 10
 """The most bytes of the head of an answer that are read."""
 MOST_REDIRECTS = 10
+HEALTH = b"/grpc.health.v1.Health/Check"
+STATES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RESET, SETTINGS, PING, GO_AWAY = 0, 1, 3, 4, 6, 7
+"""Types of frames of HTTP/2."""
+ACK, END_STREAM, END_HEADERS, PADDED = 1, 1, 4, 8
+"""Flags of frames."""
+MOST_FRAME = 1 << 14
 
 
 def words(*arguments: str) -> list[str]:
-    """Return the command line of this program: "tcp HOST PORT TIMEOUT" or "http URL TIMEOUT [HEADER ...]"."""
+    """Return the command line of this program: the arguments are those of `check`."""
     folder = os.path.dirname(os.path.abspath(__file__))
     return [sys.executable, "-I", "-S", "-c", PROGRAM, folder, *arguments]
 
 
 def main() -> None:
     """Run this program."""
-    _, _, way, *rest = sys.argv
-    why = connect(rest[0], int(rest[1]), float(rest[2])) if way == "tcp" else get(rest[0], float(rest[1]), rest[2:])
-    if why:
+    if why := check(*sys.argv[2:]):
         os.write(1, f"{why}\n".encode())
         sys.exit(1)
+
+
+def check(way: str, *rest: str) -> str:
+    """Return why a check fails, "" if it does not.
+
+    The arguments are "tcp HOST PORT TIMEOUT", "http URL TIMEOUT [HEADER ...]" or "grpc HOST PORT TIMEOUT SERVICE".
+    """
+    if way == "http":
+        return get(rest[0], float(rest[1]), rest[2:])
+    host, port, timeout_s, *service = rest
+    if way == "grpc":
+        return health(host, int(port), float(timeout_s), service[0])
+    return connect(host, int(port), float(timeout_s))
 
 
 def connect(host: str, port: int, timeout_s: float) -> str:
@@ -65,6 +84,90 @@ def get(url: str, timeout_s: float, headers: Sequence[str] = ()) -> str:
     except (OSError, ValueError) as error:
         return reason(error)
     return f"stopped after {MOST_REDIRECTS} redirects"
+
+
+def health(host: str, port: int, timeout_s: float, service: str = "") -> str:
+    """Return why a server of gRPC is not healthy, "" if it answers SERVING for a service ("": the whole server)."""
+    until = time.monotonic() + timeout_s
+    try:
+        with socket.create_connection((host, port), timeout_s) as stream:
+            stream.sendall(PREFACE + _frame(SETTINGS, 0, 0) + _health_request(f"{host}:{port}", service))
+            answer = _answer_of_stream(stream, until)
+    except (OSError, ValueError) as error:
+        return reason(error)
+    if len(answer) < 5:  # a compressed flag and a length precede the message
+        return f'no answer of grpc.health.v1.Health for the service "{service}"'
+    state = answer[6] if len(answer) > 6 else 0
+    if STATES[state : state + 1] == ("SERVING",):
+        return ""
+    return f'service unhealthy (responded with "{STATES[state] if state < len(STATES) else state}")'
+
+
+def _health_request(place: str, service: str) -> bytes:
+    """Return the frames of a call of `Check` on stream 1; the header fields are literals (RFC 7541)."""
+    fields = (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", HEALTH),
+        (b":authority", place.encode()),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+        (b"user-agent", AGENT.encode()),
+    )
+    block = b"".join(b"\0" + _field_text(name) + _field_text(value) for name, value in fields)
+    name = service.encode()
+    message = b"\x0a" + _varint(len(name)) + name if name else b""
+    body = b"\0" + len(message).to_bytes(4, "big") + message
+    return _frame(HEADERS, END_HEADERS, 1, block) + _frame(DATA, END_STREAM, 1, body)
+
+
+def _field_text(text: bytes) -> bytes:
+    """Return a name or value of a header field after its length, a number with a prefix of 7 bits."""
+    size = len(text)
+    return (bytes([size]) if size < 127 else b"\x7f" + _varint(size - 127)) + text
+
+
+def _varint(number: int) -> bytes:
+    data = b""
+    while number >= 128:
+        data += bytes([number & 127 | 128])
+        number >>= 7
+    return data + bytes([number])
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def _answer_of_stream(stream: socket.socket, until: float) -> bytes:
+    """Return the data that a server sends on stream 1 until it ends; header fields are not decoded."""
+    found = b""
+    while len(found) < MOST_HEAD:
+        head = _received(stream, 9, until)
+        size, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
+        if size > MOST_FRAME:
+            raise ValueError("the answer is no HTTP/2")
+        payload = _received(stream, size, until)
+        if kind in (SETTINGS, PING) and not flags & ACK:
+            stream.sendall(_frame(kind, ACK, 0, payload if kind == PING else b""))
+        elif kind == GO_AWAY:
+            raise ValueError("the server ends the connection")
+        elif kind == DATA:
+            found += payload[1 : size - payload[0]] if flags & PADDED else payload
+        if kind == RESET or (kind in (DATA, HEADERS) and flags & END_STREAM):
+            break
+    return found
+
+
+def _received(stream: socket.socket, size: int, until: float) -> bytes:
+    data = b""
+    while len(data) < size:
+        stream.settimeout(_left(until))
+        more = stream.recv(size - len(data))
+        if not more:
+            raise ValueError("the server ends the connection")
+        data += more
+    return data
 
 
 def reason(error: Exception) -> str:

@@ -172,16 +172,19 @@ JOB = [
 
 
 def test_replicas_have_lines_only_for_news():
+    message = "ended with exit code 2.\nIts last lines:\n  Traceback:\n  KeyError: 3\nThe whole log: x.log"
+    again = replica(4, 1, "failed", message=message, attempt=1)
     out = io.StringIO()
     with LineDisplay(out, UTC) as lines:
         lines.expect(["worker"], jobs=Path("none"))
-        for each in [*JOB, record(4, state="succeeded", ended=True)]:
+        for each in [*JOB, again, record(5, state="succeeded", ended=True)]:
             lines.add(each)
     assert out.getvalue().splitlines() == [
         "22:13:20 TFJob mnist running",
         "22:13:22 worker-1 failed: ended with exit code 3.",
         "22:13:23 worker-1 starts again",
-        "22:13:24 run succeeded in 4.0 s",
+        "22:13:24 worker-1 failed: ended with exit code 2: KeyError: 3",
+        "22:13:25 run succeeded in 5.0 s",
     ]
 
 

@@ -163,7 +163,7 @@ def test_a_claim_that_never_fits_is_refused_with_the_arithmetic():
     assert refusal(claim("a", 4)) == ""
     assert refusal(claim("a", 6, parts="3 of worker, each 2 cores")) == (
         "it needs 6 cores at once (3 of worker, each 2 cores); this machine has 4. "
-        "To share the cores anyway: --workers N, fewer replicas, or lower requests."
+        "To share the cores anyway: --requests ignore, --workers N, fewer replicas, or lower requests."
     )
     assert "needs 3 GPUs at once; this machine has 2" in refusal(claim("a", gpu=3))
     limit = MachineShare(2, 0, 0)

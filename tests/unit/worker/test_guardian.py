@@ -83,6 +83,25 @@ class TestProcesses:
     def test_the_table_has_this_process(self):
         assert process_table()[os.getpid()].parent == os.getppid()
 
+    @LINUX_ONLY
+    @pytest.mark.parametrize("listed", [True, False])
+    def test_a_family_is_found_with_and_without_lists_of_children(self, monkeypatch, listed):
+        if not listed:
+            monkeypatch.setattr(os.path, "exists", lambda _: False)
+        program = (
+            "import subprocess, sys; one = subprocess.Popen(['sleep', '60']); print(one.pid, flush=True); one.wait()"
+        )
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            sleeper = int(process.stdout.readline())
+            try:
+                found = [row.pid for row in guardian.family(os.getpid())]
+                assert found.index(process.pid) < found.index(sleeper)
+                assert [row.pid for row in guardian.family(process.pid)] == [sleeper]
+                assert guardian.family(sleeper) == []
+            finally:
+                os.kill(sleeper, signal.SIGKILL)
+
     def test_descendants_come_after_their_parents(self):
         table = {pid: row(pid, parent) for pid, parent in ((5, 3), (3, 2), (4, 2), (2, 1), (9, 8))}
         assert [each.pid for each in descendants(table, 2)] == [3, 4, 5]

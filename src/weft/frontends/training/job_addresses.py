@@ -53,6 +53,8 @@ class JobAddresses:
 
     def services(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the pods behind each service of the file: those in its namespace with its labels."""
+        if not self._files.services:  # each replica asks, and the labels of all take a while
+            return {}
         labels = {
             pod_name(job, type, index): labels_of(job, type, index)
             for job in self._jobs

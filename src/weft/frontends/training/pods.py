@@ -251,7 +251,6 @@ def _probe(container: Fields, key: str) -> ContainerProbe | None:
         port = one.port("port", required=True) if one else port
     if grpc is not None:
         port = grpc.number("port", 1, PORT_MAX, required=True) or 0
-        grpc.context.ignored.append(grpc.path)  # a connection stands for the answer of the server
     grace = probe.number("terminationGracePeriodSeconds", 1, INT64)
     if grace is not None and key == "readinessProbe":
         probe.wrong_at("terminationGracePeriodSeconds", "Invalid value: must not be set for readinessProbes")
@@ -263,6 +262,7 @@ def _probe(container: Fields, key: str) -> ContainerProbe | None:
         command=command.words("command") if command else (),
         port=port,
         http=_path(http),
+        grpc=grpc.text("service") if grpc else None,
         scheme=http.text("scheme", usual.scheme, among=_SCHEMES) if http else usual.scheme,
         host=next((one.text("host") for one in (http, tcp) if one), ""),
         headers=_headers(http),

@@ -447,18 +447,13 @@ class ReplicaStart:
             return f"no container has a port named {probe.port}"
         why = ""
         for address, port in self.host.listens_at(self.replica, number):
-            host = probe.host or address
-            url = f"{probe.scheme.lower()}://{host}:{port}{probe.http}"
-            headers = [f"{name}: {value}" for name, value in probe.headers]
+            way = _way_of(probe, probe.host or address, port)
             if self._running[container.name].sandbox is not None:
-                way = ("http", url, f"{probe.timeout_s:g}", *headers) if probe.http else ()
-                words = probing.words(*(way or ("tcp", host, str(port), f"{probe.timeout_s:g}")))
-                why = execute(self.beside(container, words, "probe"), probe.timeout_s + _START_S, take_end)
+                spec = self.beside(container, probing.words(*way), "probe")
+                why = execute(spec, probe.timeout_s + _START_S, take_end)
                 why = why.removeprefix("ended with exit code 1: ")
-            elif probe.http:
-                why = probing.get(url, probe.timeout_s, headers)
             else:
-                why = probing.connect(host, port, probe.timeout_s)
+                why = probing.check(*way)
             if not why:
                 return ""
         return why
@@ -662,6 +657,17 @@ class ReplicaStart:
         while os.path.lexists(logs / f"{stem}.{attempt}.log"):
             attempt += 1
         return logs / f"{stem}.{attempt}.log"
+
+
+def _way_of(probe: ContainerProbe, host: str, port: int) -> tuple[str, ...]:
+    """Return the arguments of `probing.check`."""
+    timeout = f"{probe.timeout_s:g}"
+    if probe.http:
+        headers = (f"{name}: {value}" for name, value in probe.headers)
+        return ("http", f"{probe.scheme.lower()}://{host}:{port}{probe.http}", timeout, *headers)
+    if probe.grpc is not None:
+        return ("grpc", host, str(port), timeout, probe.grpc)
+    return ("tcp", host, str(port), timeout)
 
 
 def _outside(path: str, binds: Sequence[BindMount]) -> str:

@@ -66,15 +66,17 @@ class VolumeMount(Struct, frozen=True):
 
 
 class ContainerProbe(Struct, frozen=True):
-    """A check of a running container: a command, or a connection to a port (`http` has the path of a GET).
+    """A check of a running container: a command, or a connection to a port.
 
-    `host` is "" for the address of the pod; `headers` are those of the GET. `grace_s` replaces the grace period of the
+    `http` has the path of a GET, `grpc` the service of a health check of gRPC ("": the whole server). `host` is "" for
+    the address of the pod; `headers` are those of the GET. `grace_s` replaces the grace period of the
     pod if the check ends the container.
     """
 
     command: tuple[str, ...] = ()
     port: int | str = 0
     http: str = ""
+    grpc: str | None = None
     scheme: str = "HTTP"
     host: str = ""
     headers: tuple[tuple[str, str], ...] = ()

@@ -149,7 +149,7 @@ EXEC: Final = shape("exec", "command")
 HTTP_GET: Final = shape("httpGet", "path port host scheme httpHeaders")
 HTTP_HEADER: Final = shape("an entry of httpHeaders", "name value")
 TCP_SOCKET: Final = shape("tcpSocket", "port host")
-GRPC: Final = shape("grpc", "port", "service")
+GRPC: Final = shape("grpc", "port service")
 SECURITY_CONTEXT: Final = shape(
     "a securityContext",
     "runAsUser runAsGroup",
