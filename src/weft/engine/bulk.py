@@ -10,7 +10,7 @@ from weft.engine.events import ANYWHERE, Done
 from weft.engine.machines.lease import LEASE, LeaseState
 from weft.engine.placement import locations
 from weft.engine.readiness import finish
-from weft.engine.rows import FINISHED, write
+from weft.engine.rows import FINISHED, write_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,8 +92,7 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     if ended:
         spans.append((first_lo, last_hi))
         lives.append(live)
-        for (lo, hi), live in zip(spans, lives, strict=True):
-            write(core, root, lo, hi, live, FINISHED)
+        write_each(core, root, spans, lives, FINISHED)
         root.seconds, root.nbytes = seconds, nbytes
         root.executing -= sum([hi - lo for lo, hi in spans])
         finish(core, root, spans)

@@ -98,11 +98,17 @@ class Free(NamedTuple):
 
 
 class FreeParts(NamedTuple):
-    """Drop partitions `part_lo:part_hi` of every output of a vertex."""
+    """Drop partitions `part_lo:part_hi` of every output of a vertex, and those of the ranges `more`."""
 
     vertex: str
     part_lo: int
     part_hi: int
+    more: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """All ranges, first to last."""
+        return (self.part_lo, self.part_hi), *self.more
 
 
 class Probe(NamedTuple):

@@ -40,6 +40,7 @@ from weft.engine.rows import (
 )
 from weft.engine.story import story
 from weft.graph.logical import SEQUENTIAL, WHILE_RUNNING, Outcome, Trigger, VertexKind
+from weft.model.ranges import runs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -496,15 +497,11 @@ def _free_parts(core: Core, link: PhysicalEdge, spans: Sequence[tuple[int, int]]
     if link.freed_parts is None:
         link.freed_parts = set()
     state = link.dst.state  # the tasks that are not over lost their output, and read again
-    parts = sorted(part for a, b in link.read_parts for part in range(a, b) if state[part] in OVER)
+    parts = sorted([part for a, b in link.read_parts for part in range(a, b) if state[part] in OVER])
     link.freed_parts.update(parts)
-    at = 0
-    while at < len(parts):
-        end = at + 1
-        while end < len(parts) and parts[end] == parts[end - 1] + 1:
-            end += 1
-        core.out.append(FreeParts(link.src.id, parts[at], parts[end - 1] + 1))
-        at = end
+    if parts:
+        first, *more = runs(parts)
+        core.out.append(FreeParts(link.src.id, *first, tuple(more)))
     link.read_parts = None
     link.read_bytes = 0.0
 

@@ -91,8 +91,8 @@ class EngineSession:
         self.loop = Loop(executor, clock or RealClock())
         self._numbers = itertools.count(1)
         self._jobs: dict[str, JobRun] = {}
-        self._make_master = partial(Master, tuning=executor.tuning, managers=self.managers)
-        self._on_end = self._ended  # one bound method for all jobs
+        self._make_master = self._master_of  # one bound method for all jobs, as the next one
+        self._on_end = self._ended
         self._watched: set[_WatchedRun] = set()
         self._abandoned: set[str] = set()
         """The jobs whose runs nothing refers to."""
@@ -229,6 +229,9 @@ class EngineSession:
         self._jobs[name] = job
         self.loop.submit(job, pending, durable.gone if durable is not None else None)
         return Run(self, job, durable)
+
+    def _master_of(self, graph: LogicalGraph, job: str) -> Master:
+        return Master(graph, job, self.executor.tuning, self.managers)
 
     def _given(self, graph: LogicalGraph, given: Mapping[str, KeptValues]) -> dict[str, Column]:
         """Return the columns of the given values; their vertices keep them, whatever reads them."""

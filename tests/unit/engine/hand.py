@@ -191,7 +191,8 @@ class Hand:
             case Free():
                 return f"free {span(command.vertex, command.lo, command.hi)}"
             case FreeParts():
-                return f"free pieces {command.part_lo}:{command.part_hi} of {command.vertex}"
+                pieces = " ".join(f"{lo}:{hi}" for lo, hi in command.ranges)
+                return f"free pieces {pieces} of {command.vertex}"
             case Probe():
                 return f"probe {command.vertex}[{command.index}] {command.key}"
             case Reply():

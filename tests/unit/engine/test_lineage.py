@@ -212,6 +212,8 @@ def test_the_pieces_of_a_wide_shuffle_are_freed_many_at_once(hand):
         h.expect()
     h(h.done("b[3]"))
     h.expect("free pieces 0:4 of a")
+    h(*[h.done(f"b[{i}]") for i in (9, 5, 6, 20)])
+    h.expect("free pieces 5:7 9:10 20:21 of a")  # one command, wherever they lie
 
 
 def test_a_small_shuffle_is_freed_in_one_go(hand):

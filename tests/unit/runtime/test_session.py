@@ -141,8 +141,8 @@ def test_waiting_and_ended_jobs_have_few_objects_for_the_garbage_collector(sessi
     assert [run.result()[node] for run, (_, node) in zip(runs, graphs, strict=True)] == [
         [double(i) for i in range(10)]
     ] * jobs
-    assert waiting <= 15 * jobs
-    assert ended <= 25 * jobs
+    assert waiting <= 8 * jobs
+    assert ended <= 16 * jobs
 
 
 def test_what_was_forgotten_is_not_there(session):
