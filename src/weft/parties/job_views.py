@@ -187,10 +187,10 @@ def _part_state(state: ViewedJob, plan: PartyPlan) -> str:
 
 def _waits(sources: PartyViewSources, state: ViewedJob) -> Iterator[dict[str, Any]]:
     """Yield what a job waits for: approvals, cores, parties that do not answer, documents, other parts."""
-    unreachable = dict(sources.work.unreachable())
+    unreachable = dict(sources.work.mail.unreachable())
     if state.coordination is not None:
         unreachable |= state.coordination.unreachable
-    hindered = sources.work.hindered()
+    hindered = sources.work.mail.hindered()
     yield from _unheard(sources, state, unreachable, hindered)
     if state.entry.status in ENDED:
         return

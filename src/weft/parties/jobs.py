@@ -209,7 +209,7 @@ class SiteJobs:
                 updated_at=entry.ended or entry.started or entry.created,
                 started_at=entry.started,
                 ended_at=entry.ended,
-                reason=_reason(state, own, parts.values(), self._work.hindered()),
+                reason=_reason(state, own, parts.values(), self._work.mail.hindered()),
                 error=_cause(state, own),
             )
 
@@ -357,7 +357,7 @@ class SiteJobs:
 
     def overview(self, limit: int = 0, status: str = "") -> list[dict[str, Any]]:
         """See `PartyPeople.overview`."""
-        found, hindered = [], self._work.hindered()
+        found, hindered = [], self._work.mail.hindered()
         for entry in self._work.ledger.jobs(limit=limit, status=status):
             state = self._work.coordination(entry.job) if entry.mine else None
             parts = self._work.participations(entry.job)
@@ -408,7 +408,7 @@ class SiteJobs:
         return job_view(self._views, state, list(self._tasks(state.entry, every=True))) | {
             "seconds": _seconds(state.entry, self._work.clock.wall()),
             "reason": _cause(state.coordination, parts[0] if parts else None)
-            or _reason(state.coordination, None, parts, self._work.hindered()),
+            or _reason(state.coordination, None, parts, self._work.mail.hindered()),
         }
 
 

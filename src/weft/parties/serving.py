@@ -31,10 +31,11 @@ from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peers
 from weft.parties.policy import ALWAYS, OPEN, RULES, SHOWN, LivePolicy, SitePolicy, policy_lines, read_policy
 from weft.parties.site import PartySite, is_loopback, joined_address, write_file
+from weft.parties.surroundings import PartySurroundings
 from weft.parties.tables import PartyTables
 from weft.parties.tags import ModelTags
 from weft.parties.transport import PartyClient, PartyServer
-from weft.parties.work import PartySurroundings, PartyWork
+from weft.parties.work import PartyWork
 from weft.runtime.clock import RealClock
 from weft.store.folders import OwnerLock
 from weft.store.limits import disk_named
@@ -128,9 +129,11 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         )
         stack.callback(work.close)
         work.start()  # before messages of others: parts must know first that their processes have ended
-        work.peers_changed()
+        work.mail.peers_changed()
         stack.enter_context(followed(policy.now, work.policy_changed, "party-policy"))
-        stack.enter_context(followed(lambda: frozenset(one.id for one in peers), work.peers_changed, "party-peers"))
+        stack.enter_context(
+            followed(lambda: frozenset(one.id for one in peers), work.mail.peers_changed, "party-peers")
+        )
         stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
         signed = SignedRequests(lambda: read_keys(site.folder), clock, site.folder / "clients.seen")
         stack.callback(signed.close)

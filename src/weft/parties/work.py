@@ -1,4 +1,4 @@
-"""The work of a party: its loop with all jobs, the documents that come and go, and what follows from them."""
+"""The work of a party: its loop with all jobs, what its people ask for, and what follows from the steps of jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from weft.frontends.federated.coordination.coordinator import (
     FAILED,
@@ -23,14 +22,9 @@ from weft.frontends.federated.coordination.coordinator import (
     Halt,
     JobBefore,
     JobEnded,
-    PartyGone,
-    Reachable,
-    ReportReceived,
     Rerun,
     Skipped,
     Submitted,
-    Undeliverable,
-    Unreachable,
     read_coordination,
 )
 from weft.frontends.federated.coordination.participant import (
@@ -39,7 +33,6 @@ from weft.frontends.federated.coordination.participant import (
     CoresQueued,
     Declined,
     GoProcess,
-    InitiatorGone,
     Participation,
     PartnerSilent,
     ProcessEnded,
@@ -47,17 +40,12 @@ from weft.frontends.federated.coordination.participant import (
     Restarted,
     StartProcess,
     StopProcess,
-    WishReceived,
     read_participation,
 )
 from weft.frontends.federated.coordination.records import (
     JobPhase,
     PartFailure,
     PartStatus,
-    Report,
-    Wish,
-    read_document,
-    write_document,
 )
 from weft.frontends.federated.planning import read_job
 from weft.frontends.federated.schema import FederatedJob, Party
@@ -70,101 +58,47 @@ from weft.frontends.federated.selection import (
     trigger_rules,
 )
 from weft.model.errors import (
-    CapacityError,
     ConflictError,
-    DiskFullError,
     NotFoundError,
     PartyError,
-    PartyIdentityError,
-    PartyMessageError,
     PartyRefusedError,
-    PartyUnreachableError,
     UsageError,
-    WeftError,
 )
 from weft.parties.cores import CoreLease, PartyCoreLeases
 from weft.parties.drivers import ComponentEnd, DriverCalls, DriverPlan, JobDriver
 from weft.parties.failures import for_others, line_of
 from weft.parties.inputs import InputFinder, plan_of, task_of
+from weft.parties.job_records import JobRecords
 from weft.parties.job_rules import changed_components, coordination_of, cores_at, digest_of, kept_components
-from weft.parties.ledger import REPORT, WISH, JobEntry, PartyLedger
+from weft.parties.ledger import JobEntry
 from weft.parties.loop import PartyLoop, Subject
 from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
-from weft.parties.outbox import Letter, Outbox, OutboxEvents
+from weft.parties.mail import REQUEST_PATH, PartyMail, RequestMessage
+from weft.parties.outbox import Letter
 from weft.parties.parts import PartEnd, PartEvents, PartRunner
-from weft.parties.values import VALUES_PATH, AttemptKey, ValueHub
+from weft.parties.values import AttemptKey, ValueHub
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from weft.parties.model_store import ModelStore
-    from weft.parties.part_folders import PartFolders
     from weft.parties.peers import Peer
-    from weft.parties.tables import PartyTables
-    from weft.runtime.clock import RealClock
-    from weft.wiring.session import Session
+    from weft.parties.surroundings import PartySurroundings
 
-WISH_PATH: Final = "/wish"
-REPORT_PATH: Final = "/report"
-REQUEST_PATH: Final = "/request"
-_KEPT_JOBS: Final = 64
 _LONGEST_REASON: Final = 200
 _CHANGED: Final = "changed"
 """The key in `JobEntry.about` of components whose parameters have changed since they ran."""
 _STATUSES: Final = {"success": PartStatus.SUCCESS, "failed": PartStatus.FAILED, "canceled": PartStatus.CANCELED}
 
 
-class WishMessage(Struct, frozen=True):
-    """A wish, with the files of the job while the party may not know it."""
-
-    wish: Wish
-    dsl: str = ""
-    conf: str = ""
-
-
-class RequestMessage(Struct, frozen=True):
-    """What a partner asks of the initiator: `stop` a job with a status."""
-
-    job: str
-    do: str
-    status: str = "canceled"
-
-
-class PartySurroundings(Struct, frozen=True):
-    """What the work of a party stands on.
-
-    `call(party, path, body)` reaches another party, `check_route(party)` raises PartyIdentityError if there is no way
-    to it; `failed` logs an error, `problem` returns why messages of others cannot be recorded.
-    """
-
-    me: str
-    cores: int
-    ledger: PartyLedger
-    tables: PartyTables
-    folders: PartFolders
-    models: ModelStore
-    session: Session
-    clock: RealClock
-    sockets: Path
-    call: Callable[[str, str, bytes], bytes]
-    check_route: Callable[[str], object]
-    failed: Callable[[str, BaseException], None]
-    asks_approval: Callable[[FederatedJob, Party], bool]
-    queue: Callable[[], str]
-    shows_ids: Callable[[], bool]
-    problem: Callable[[], Exception | None] = lambda: None
-
-
-class PartyWork:
+class PartyWork(JobRecords):
     """Runs the jobs of a party, and its parts of the jobs of others."""
 
     def __init__(self, around: PartySurroundings) -> None:
-        self._around, self._me = around, around.me
-        self.ledger, self.clock = around.ledger, around.clock
+        loop = PartyLoop(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
+        super().__init__(around.ledger, loop)
+        self._around, self._me, self.clock = around, around.me, around.clock
         self.cores = PartyCoreLeases(around.cores, around.queue)
         self._inputs = InputFinder(around.me, around.folders, around.models, around.tables, around.shows_ids)
-        self.loop = PartyLoop(around.ledger, around.clock, lambda subject, error: around.failed(str(subject), error))
-        self.hub = ValueHub(around.me, self._reach, self._value_refused, self._silent)
+        self.mail = PartyMail(around, self, self._part_machine, self.stop)
+        self.hub = ValueHub(around.me, self.mail.reach, self._value_refused, self._silent)
         self._runner = PartRunner(
             around.session,
             self.hub,
@@ -173,12 +107,11 @@ class PartyWork:
             PartEvents(lambda key, part, pid: None, self._prepared, self._ended),
             around.clock,
         )
-        self.outbox = Outbox(OutboxEvents(self._send, self._answered, self._refused, self._reachable, self._failed))
         self._calls = MachineCalls(
             me=around.me,
             post=self._post,
             post_at=self.loop.post_at,
-            send=self.outbox.put,
+            send=self.mail.outbox.put,
             ready=self._ready,
             component_ended=self._component_ended,
             job_ended=self._job_ended,
@@ -193,9 +126,6 @@ class PartyWork:
         )
         self._drivers: dict[str, JobDriver] = {}
         self._followers: dict[str, set[str]] = {}
-        self._jobs: dict[str, FederatedJob] = {}
-        self._unreachable: dict[str, float] = {}
-        self._hindered: dict[str, str] = {}
         self._lock = threading.Lock()
 
     # ----------------------------------------------------------------------------------------------- start and end
@@ -216,7 +146,9 @@ class PartyWork:
                 self._follow(machine.state)
         for entry in ledger.documents():
             part = Party(entry.role, entry.party)
-            self.outbox.put(entry.receiver, Letter(entry.job, part, entry.kind, entry.version, entry.body.encode()))
+            self.mail.outbox.put(
+                entry.receiver, Letter(entry.job, part, entry.kind, entry.version, entry.body.encode())
+            )
         self.loop.start()
         for subject in self.loop.subjects():
             machine = self.loop.machine(subject)
@@ -225,7 +157,7 @@ class PartyWork:
 
     def close(self) -> None:
         """End all processes of parts, and stop. Jobs go on at the next start."""
-        self.outbox.close()
+        self.mail.outbox.close()
         for key, part in self._runner.alive():
             self._runner.stop(key, part, "the server of the party ends")
         self.loop.close()
@@ -280,7 +212,7 @@ class PartyWork:
         with self.ledger.write() as write:  # one without the other would wait for ever after a crash
             write.add_job(entry)
             write.set_coordination(id, msgspec.json.encode(state).decode(), live=True)
-        self._remember(id, job)
+        self.remember(id, job)
         self.loop.call(Subject(id), Submitted(), lambda: CoordinationMachine(state, self._calls))
         self._follow(state)
         return job
@@ -308,7 +240,7 @@ class PartyWork:
         entry = self.entry(id)
         if not entry.mine:
             message = msgspec.json.encode(RequestMessage(id, "stop", status))
-            self._reach(entry.initiator, REQUEST_PATH, message)
+            self.mail.reach(entry.initiator, REQUEST_PATH, message)
             return
         with self._lock:
             driver = self._drivers.get(id)
@@ -357,7 +289,7 @@ class PartyWork:
         about[_CHANGED] = sorted({*about.get(_CHANGED, ()), *changed})
         with self.ledger.write() as write:
             write.set_job(id, conf=conf, digest=digest, about=msgspec.json.encode(about).decode())
-        self._remember(id, new)
+        self.remember(id, new)
         return changed
 
     def _own_ended(self, id: str, do: str) -> tuple[JobEntry, Coordination]:
@@ -394,268 +326,14 @@ class PartyWork:
             if state.wish is not None and not (state.approved or state.refused or state.over):
                 self._ask(state)
 
-    def peers_changed(self) -> None:
-        """Let jobs end that need a party to which there is no way any more."""
-        for subject in self.loop.subjects():
-            machine = self.loop.machine(subject)
-            if isinstance(machine, CoordinationMachine):
-                for party in {one.id for one in machine.state.parts} - {*machine.state.gone}:
-                    if (failure := self._no_way(party)) is not None:
-                        self.loop.post(subject, PartyGone(party, failure))
-            elif isinstance(machine, PartMachine) and (failure := self._no_way(machine.state.initiator.id)) is not None:
-                self.loop.post(subject, InitiatorGone(failure))
-
-    def _no_way(self, party: str) -> PartFailure | None:
-        """Return why there is no way to a party, None if there is one."""
-        try:
-            if party != self._me:
-                self._around.check_route(party)
-        except PartyIdentityError as error:
-            return PartFailure(error.message, error.party or party, error.code, error.hint)
-        return None
-
-    # ------------------------------------------------------------------------------------------------ looking at jobs
-
-    def entry(self, id: str) -> JobEntry:
-        """Return the record of a job. NotFoundError: there is none."""
-        found = self.ledger.job(id)
-        if found is None:
-            raise NotFoundError(f"there is no job {id}", hint="weft party jobs lists all.")
-        return found
-
-    def job(self, id: str) -> FederatedJob:
-        """Return a job. NotFoundError: there is none."""
-        with self._lock:
-            known = self._jobs.get(id)
-        if known is not None:
-            return known
-        entry = self.entry(id)
-        return self._remember(id, read_job(entry.dsl, entry.conf))
-
-    def coordination(self, id: str) -> Coordination | None:
-        """Return the state of a job of this party."""
-        machine = self.loop.machine(Subject(id))
-        if machine is not None:
-            return machine.state  # type: ignore[no-any-return]
-        return next((read_coordination(state) for _, state in self.ledger.coordinations(id)), None)
-
-    def participations(self, id: str) -> list[Participation]:
-        """Return the states of the parts of this party in a job."""
-        found = []
-        for _, role, party, state in self.ledger.participations(id):
-            machine = self.loop.machine(Subject(id, Party(role, party)))
-            found.append(read_participation(state) if machine is None else machine.state)
-        return found
-
-    # ---------------------------------------------------------------------------------------------- messages of others
-
     def handlers(self) -> dict[str, Callable[[Peer, bytes], bytes]]:
         """Return what answers messages of other parties, by path."""
-        found: dict[str, Callable[[Peer, bytes], bytes]] = {
-            WISH_PATH: self._wish_came,
-            REPORT_PATH: self._report_came,
-            REQUEST_PATH: self._request_came,
-            VALUES_PATH: lambda peer, body: self.hub.receive(peer.id, body),
-        }
-        return {path: self._heard(handler) for path, handler in found.items()}
-
-    def _heard(self, handler: Callable[[Peer, bytes], bytes]) -> Callable[[Peer, bytes], bytes]:
-        def heard(peer: Peer, body: bytes) -> bytes:
-            self.outbox.hurry(peer.id)
-            return handler(peer, body)
-
-        return heard
-
-    def _wish_came(self, peer: Peer, body: bytes) -> bytes:
-        message = _decoded(body, WishMessage, peer.id)
-        wish = message.wish
-        if wish.initiator.id != peer.id or wish.part.id != self._me:
-            raise PartyIdentityError(
-                f"party {peer.id} has sent a wish of {wish.initiator} for {wish.part}", party=peer.id
-            )
-        entry = self.ledger.job(wish.job)
-        if entry is None:
-            self._first_wish(message, peer)
-        elif entry.initiator != peer.id:
-            raise PartyIdentityError(f"job {wish.job} is another one here", party=peer.id)
-        elif entry.digest != wish.digest:
-            self._changed_wish(message, entry, peer)
-        subject = Subject(wish.job, wish.part)
-        machine = self.loop.call(subject, WishReceived(wish), lambda: self._part_machine(subject))
-        report = None if machine is None else machine.state.report
-        return b"" if report is None else write_document(report)
-
-    def _changed_wish(self, message: WishMessage, entry: JobEntry, peer: Peer) -> None:
-        """Take other parameters of a job for a new epoch. PartyRefusedError, PartyIdentityError: it is another job."""
-        wish = message.wish
-        known = [one.wish.epoch for one in self.participations(wish.job) if one.wish is not None]
-        if wish.epoch <= max(known, default=0):
-            raise PartyIdentityError(f"job {wish.job} is another one here", party=peer.id)
-        job = self._checked_job(message, peer)
-        parties = {(one.role, one.id) for one in job.parts}
-        if message.dsl != entry.dsl or parties != {(one.role, one.id) for one in self.job(wish.job).parts}:
-            raise PartyIdentityError(f"job {wish.job} has other components or parties here", party=peer.id)
-        with self.ledger.write() as write:
-            write.set_job(wish.job, conf=message.conf, digest=wish.digest)
-        self._remember(wish.job, job)
-
-    def _checked_job(self, message: WishMessage, peer: Peer) -> FederatedJob:
-        """Return the job of a message. PartyRefusedError, PartyIdentityError: it is not one for this party."""
-        wish = message.wish
-        if not message.dsl:
-            raise PartyRefusedError(f"party {self._me} does not know job {wish.job}", party=self._me)
-        if digest_of(message.dsl, message.conf) != wish.digest:
-            raise PartyMessageError(f"the files of job {wish.job} have another digest", party=peer.id)
-        job = read_job(message.dsl, message.conf)
-        plan_of(job, wish.part)
-        if job.conf.initiator != wish.initiator or not peer.may_act_as(wish.initiator.role):
-            raise PartyIdentityError(
-                f"party {peer.id} may not begin job {wish.job} as {wish.initiator}",
-                party=peer.id,
-                hint="The conf names another initiator, or the role is not one that was agreed with the party.",
-            )
-        return job
-
-    def _first_wish(self, message: WishMessage, peer: Peer) -> None:
-        """Take a new job of another party. Errors: see `_checked_job`."""
-        wish, job = message.wish, self._checked_job(message, peer)
-        with self.ledger.write() as write:
-            write.add_job(
-                JobEntry(
-                    job=wish.job,
-                    digest=wish.digest,
-                    initiator_role=wish.initiator.role,
-                    initiator=wish.initiator.id,
-                    mine=0,
-                    status="waiting",
-                    created=self.clock.wall(),
-                    dsl=message.dsl,
-                    conf=message.conf,
-                )
-            )
-        self._remember(wish.job, job)
-
-    def _report_came(self, peer: Peer, body: bytes) -> bytes:
-        report = _decoded(body, Report, peer.id)
-        if report.part.id != peer.id:
-            raise PartyIdentityError(f"party {peer.id} has sent a report of {report.part}", party=peer.id)
-        entry = self.entry(report.job)
-        if not entry.mine:
-            raise PartyRefusedError(f"job {report.job} belongs to party {entry.initiator}", party=self._me)
-        self.loop.call(Subject(report.job), ReportReceived(report))
-        state = self.coordination(report.job)
-        wish = None if state is None else state.wishes.get(str(report.part))
-        return b"" if wish is None else write_document(wish)
-
-    def _request_came(self, peer: Peer, body: bytes) -> bytes:
-        request = _decoded(body, RequestMessage, peer.id)
-        job = self.job(request.job)
-        if all(peer.id not in ids for ids in job.conf.roles.values()):
-            raise PartyIdentityError(f"party {peer.id} has no part in job {request.job}", party=peer.id)
-        if request.do != "stop" or request.status not in ("canceled", "failed", "timeout"):
-            raise PartyMessageError(f"party {peer.id} asks for {request.do[:40]!r}", party=peer.id)
-        self.stop(request.job, request.status, f"stopped by party {peer.id}")
-        return b""
-
-    # ------------------------------------------------------------------------------------------------- documents out
-
-    def _reach(self, party: str, path: str, body: bytes) -> bytes:
-        """Return the answer of a party. PartyUnreachableError: also if it lacks room, which may come."""
-        words = ""
-        try:
-            return self._around.call(party, path, body)
-        except CapacityError as error:
-            full = isinstance(error, DiskFullError)
-            words = "has no room on its disk" if full else f"takes no messages now ({error.message})"
-            raise PartyUnreachableError(
-                f"party {party} {words}", party=party, hint="Its jobs go on by themselves when it has room again."
-            ) from None
-        except PartyIdentityError as error:
-            words = f"cannot be reached: {error.message}"
-            raise
-        finally:
-            with self._lock:
-                self._hindered.pop(party, None)
-                if words:
-                    self._hindered[party] = words
-
-    def _send(self, party: str, letter: Letter) -> bytes:
-        path, body = self._message(letter)
-        try:
-            return self._reach(party, path, body)
-        except PartyError:
-            raise
-        except WeftError as error:  # of the other party, such as a file of a job that its version does not read
-            raise PartyRefusedError(error.message, party=party, hint=error.hint) from None
-
-    def _message(self, letter: Letter) -> tuple[str, bytes]:
-        """Return the path and the body of a letter."""
-        if letter.kind == REPORT:
-            return REPORT_PATH, letter.body
-        wish = read_document(letter.body, Wish)
-        message = WishMessage(wish)
-        if wish.phase in (JobPhase.CREATE, JobPhase.END):
-            entry = self.entry(letter.job)
-            if entry.digest == wish.digest:  # else the files have changed for the next epoch
-                message = WishMessage(wish, entry.dsl, entry.conf)
-        return WISH_PATH, msgspec.json.encode(message)
-
-    def _answered(self, party: str, letter: Letter, answer: bytes) -> None:
-        part, kind, version = letter.part, letter.kind, letter.version
-        self.loop.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
-        if not answer:
-            return
-        try:
-            if kind == WISH:
-                report = read_document(answer, Report)
-                if report.part == part and report.job == letter.job:
-                    self.loop.post(Subject(letter.job), ReportReceived(report))
-            else:
-                wish = read_document(answer, Wish)
-                if wish.part == part and wish.job == letter.job:
-                    self.loop.post(Subject(letter.job, part), WishReceived(wish))
-        except PartyMessageError as error:
-            self._around.failed(f"answer of party {party}", error)
-
-    def _refused(self, party: str, letter: Letter, error: PartyError) -> None:
-        part, kind, version = letter.part, letter.kind, letter.version
-        self.loop.post_write(lambda write: write.acknowledge(letter.job, *part, kind, version))
-        self._around.failed(f"party {party}", error)
-        if kind == WISH:
-            gone = self._no_way(party)
-            failure = gone or PartFailure(error.message, error.party or party, error.code, error.hint)
-            event = PartyGone(party, failure) if gone else Undeliverable(part, failure)
-            self.loop.post(Subject(letter.job), event)
-
-    def _failed(self, party: str, error: BaseException) -> None:
-        self._around.failed(f"a letter to party {party}", error)
-
-    def unreachable(self) -> dict[str, float]:
-        """Return the parties that do not answer, and since when, in seconds since 1970."""
-        with self._lock:
-            return dict(self._unreachable)
-
-    def hindered(self) -> dict[str, str]:
-        """Return in words why parties take no messages that answer nevertheless."""
-        with self._lock:
-            return dict(self._hindered)
+        return self.mail.handlers(self.hub.receive)
 
     def problem(self) -> str:
         """Return why this party cannot write what its jobs need to go on, "" if it can."""
         found = self.loop.problem or self._around.problem()
         return "" if found is None else getattr(found, "message", type(found).__name__)
-
-    def _reachable(self, party: str, error: PartyError | None) -> None:
-        with self._lock:
-            if error is None:
-                self._unreachable.pop(party, None)
-            else:
-                self._unreachable.setdefault(party, self.clock.wall())
-            why = self._hindered.get(party, "")
-        for subject in self.loop.subjects():
-            machine = self.loop.machine(subject)
-            if isinstance(machine, CoordinationMachine) and any(one.id == party for one in machine.state.parts):
-                self.loop.post(subject, Unreachable(party, why) if error is not None else Reachable(party))
 
     # -------------------------------------------------------------------------------------- effects of a coordination
 
@@ -821,17 +499,10 @@ class PartyWork:
         self._around.failed(f"values of {key.component} for {to}", error)
 
     def _silent(self, key: AttemptKey, source: Party, party: str, answers: bool) -> None:
-        why = "" if answers else self.hindered().get(party, "")
+        why = "" if answers else self.mail.hindered().get(party, "")
         self.loop.post(Subject(key.job, source), PartnerSilent(key.component, party, answers, why))
 
     # ------------------------------------------------------------------------------------------------------- inside
-
-    def _remember(self, id: str, job: FederatedJob) -> FederatedJob:
-        with self._lock:
-            self._jobs[id] = job
-            while len(self._jobs) > _KEPT_JOBS:
-                self._jobs.pop(next(iter(self._jobs)))
-        return job
 
     def _post(self, subject: Subject, event: Any) -> None:
         """Let a machine of this party take a document of another one of it."""
@@ -852,10 +523,3 @@ class PartyWork:
 def said(failure: PartFailure) -> str:
     """Return a failure in words, with its party."""
     return f"party {failure.party}: {failure.message}" if failure.party else failure.message
-
-
-def _decoded(body: bytes, of: Any, party: str) -> Any:
-    try:
-        return msgspec.json.decode(body, type=of)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise PartyMessageError(f"a message of party {party} is malformed: {error}", party=party) from None

@@ -30,7 +30,7 @@ def test_a_message_that_comes_twice_is_no_error(tmp_path):
 def test_a_party_that_answers_with_an_error_of_its_own_fails_that_job_alone(tmp_path, monkeypatch):
     with Works(tmp_path, "1", "2") as works:
         guest, host = works.of["1"], works.of["2"]
-        monkeypatch.setattr(host.work, "_first_wish", lambda *_: (_ for _ in ()).throw(ConflictError("no room")))
+        monkeypatch.setattr(host.work.mail, "_first_wish", lambda *_: (_ for _ in ()).throw(ConflictError("no room")))
         bad = guest.submit(toy_conf())
         assert guest.ended(bad) == "failed"
         assert "no room" in guest.jobs.show(bad)["reason"]

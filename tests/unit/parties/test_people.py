@@ -10,10 +10,10 @@ from tests.unit.parties.works import TOY, Works, toy_conf
 from weft.model.errors import DiskFullError
 from weft.parties.following import followed
 from weft.parties.http.ports import ModelFilter
+from weft.parties.mail import WISH_PATH
 from weft.parties.policy import ALWAYS, LivePolicy, SitePolicy, write_policy
 from weft.parties.report_page import report_page
 from weft.parties.values import VALUES_PATH
-from weft.parties.work import WISH_PATH
 
 pytestmark = pytest.mark.slow
 

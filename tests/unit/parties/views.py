@@ -77,9 +77,8 @@ class Viewed:
         """What views read."""
         hub = ValueHub(self.me, lambda party, path, body: b"", lambda *what: None, lambda *what: None)
         ledger = SimpleNamespace(documents=lambda job: self.documents)
-        work: Any = SimpleNamespace(
-            hub=hub, ledger=ledger, unreachable=lambda: self.silent, hindered=lambda: self.hindered
-        )
+        mail = SimpleNamespace(unreachable=lambda: self.silent, hindered=lambda: self.hindered)
+        work: Any = SimpleNamespace(hub=hub, ledger=ledger, mail=mail)
         work.problem = lambda: self.problem
         here = GUEST if self.me == "1" else HOST
         tracking = SiteTracking(self.folders, lambda id: self.job, lambda part: here)

@@ -20,9 +20,10 @@ from weft.parties.models import SiteModels
 from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peer
 from weft.parties.site import PartyDescription
+from weft.parties.surroundings import PartySurroundings
 from weft.parties.tables import NewTable, PartyTables
 from weft.parties.tags import ModelTags
-from weft.parties.work import PartySurroundings, PartyWork
+from weft.parties.work import PartyWork
 from weft.runtime.clock import RealClock
 from weft.wiring.session import Session
 
@@ -105,7 +106,7 @@ class OneWork:
 
     def idle(self) -> bool:
         """Whether nothing of any job is left to do."""
-        letters = sum(count for count, _ in self.work.outbox.waiting().values())
+        letters = sum(count for count, _ in self.work.mail.outbox.waiting().values())
         return not (letters or self.work.loop.subjects() or self.ledger.documents())
 
     def approve(self, job: str) -> None:
@@ -164,7 +165,7 @@ class Works:
     def remove(self, id: str, at: str) -> None:
         """Let a party forget another one."""
         self.removed.setdefault(at, set()).add(id)
-        self.of[at].work.peers_changed()
+        self.of[at].work.mail.peers_changed()
 
     def carry(self, sender: str, to: str, path: str, body: bytes) -> bytes:
         """Carry a message and its answer."""

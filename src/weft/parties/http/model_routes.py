@@ -25,8 +25,8 @@ _NO_SERVING: Final = (
 
 def _filter(call: HttpCall, *, whole: bool = False) -> ModelFilter:
     names = ("model_id", "model_version", "role", "party_id")
-    found = call.need_all(*names) if whole else [call.text(name) for name in names]
-    return ModelFilter(**dict(zip(names, found, strict=True)))
+    model, version, role, party = call.need_all(*names) if whole else [call.text(name) for name in names]
+    return ModelFilter(model_id=model, model_version=version, role=role, party_id=party)
 
 
 def deploy(ports: PartyPorts, call: HttpCall) -> HttpReply:

@@ -276,10 +276,10 @@ def _taken(
             silent = {**state.silent, component: sorted(others if answers else others | {party})}
             return replace(state, silent=silent, hindered={**state.hindered, party: why} if why else state.hindered)
         case InitiatorGone(failure):
-            wish = state.wish
-            if wish is None or wish.phase is JobPhase.END:
+            if state.wish is None or state.wish.phase is JobPhase.END:
                 return state
-            return replace(state, wish=replace(wish, phase=JobPhase.END, job_status="failed", cause=failure), ended=now)
+            last = replace(state.wish, phase=JobPhase.END, job_status="failed", cause=failure)
+            return replace(state, wish=last, ended=now)
         case Restarted():
             if state.wish is not None and not state.approved and not state.refused:
                 effects.append(AskApproval())
