@@ -30,7 +30,7 @@ from weft.store.folders import RunFolders, shm_root
 if TYPE_CHECKING:
     from pathlib import Path
 
-TIMEOUT_S = 180.0
+TIMEOUT_S = 60
 MIB = 1 << 20
 BOTH = pytest.mark.parametrize("backend", ["threads", "processes"])
 
