@@ -46,14 +46,14 @@ if __name__ == "__main__":
         g = weft.Graph("beside")
         g.add(double, items=[1, 2, 3], resources=free)
         try:
-            session.run(g, timeout_s=60)
+            session.run(g, timeout_s=180)
         except CapacityError as error:
             print(error)
         threading.stack_size(0)
         resource.setrlimit(resource.RLIMIT_AS, before)
         g = weft.Graph("again")
         made = g.add(double, items=[1, 2, 3], resources=free)
-        print(session.run(g, timeout_s=60)[made])
+        print(session.run(g, timeout_s=180)[made])
 """
 
 

@@ -76,7 +76,7 @@ def test_threads_give_the_sequential_answer(case: int, seed: int, tmp_path: Any)
     store = BlockManager(rng.choice([20_000, 2**30]), spill=tmp_path)
     with EngineSession(Threads(rng.choice([2, 3, 4]), store), store) as session:
         try:
-            results = session.run(graph, timeout_s=60)
+            results = session.run(graph, timeout_s=180)
         except (CapacityError, RunFailedError) as error:
             if "cpu 2" not in str(error):  # the only thing in these graphs that two workers cannot give
                 raise
