@@ -236,5 +236,7 @@ def test_a_process_that_was_thought_dead_ends_its_run_and_changes_nothing_more(n
     assert any("another process drives" in note for note in active.notes)
     assert of(there, "last.four").read_text() == "one\n"
     assert not list(project.folder.glob(".pipeline/*/*/last-*/four"))
+    objects = there.shared()
     with pytest.raises(ConflictError, match="its folder is there"):
         project.resume(RUN)
+    assert there.shared() == objects

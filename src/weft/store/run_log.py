@@ -152,9 +152,12 @@ class RunLog:
 
     # ------------------------------------------------------------------------------------------------------- writing
 
-    def take(self, dead: str = "") -> list[LogSegment]:
+    def take(
+        self, dead: str = "", check: Callable[[Sequence[LogSegment]], None] = lambda segments: None
+    ) -> list[LogSegment]:
         """Become the owner, and return all segments of earlier ones; `dead` as for `check_free`.
 
+        `check` is called with them before anything is written, and its error is raised.
         UsageError: this kind of URL cannot create an object only if there is none.
         """
         if not self._storage.can_create:
@@ -166,6 +169,7 @@ class RunLog:
         numbers = self._numbers()
         segments = self._read(numbers)
         if segments:
+            check(segments)
             self.check_free(segments[-1], dead)
         taken = max(numbers, default=0)
         self._number, self._epoch = taken, (segments[-1].epoch if segments else 0) + 1
