@@ -202,13 +202,13 @@ def test_another_machine_waits_for_the_lease_and_the_machine_itself_does_not(los
     (tmp_path / "elsewhere").mkdir()
     project, marks = lost()
     there = elsewhere(project, tmp_path)
-    there.clock = RealClock()
+    there.clock = Later(-10 * LEASE_S)
     with pytest.raises(ConflictError, match="whose lease at"):
         there.adopt()
     assert not there.folder_of().exists()
     with pytest.raises(NotFoundError, match="neither here nor at"):
         there.adopt("run-000007")
-    project.clock = RealClock()
+    project.clock = Later(-10 * LEASE_S)
     assert project.resume(RUN).state == "succeeded"
     assert (marks / "make").read_text() == "made\n"
     with pytest.raises(ConflictError, match="its folder is there"):

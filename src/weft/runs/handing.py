@@ -95,8 +95,9 @@ def _unpack_project(storage: SharedStorage, segments: Sequence[LogSegment], base
 def leave(url: str, key: str, base: Path) -> None:
     """Remove what `settle` has made, if all of it is at the URL."""
     folder = StateRoot(base / ".weft").folder(key.rpartition("-")[0])
-    lease = RunLog(SharedStorage(url), key, _CLOCK.wall).lease(read_owner(folder))
-    if lease is not None and not lease.until:
+    token = read_owner(folder)
+    lease = RunLog(SharedStorage(url), key, _CLOCK.wall).lease(token) if token else None
+    if not token or (lease is not None and not lease.until):
         shutil.rmtree(base, ignore_errors=True)
 
 
