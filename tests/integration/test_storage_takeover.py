@@ -202,13 +202,13 @@ def test_another_machine_waits_for_the_lease_and_the_machine_itself_does_not(los
     (tmp_path / "elsewhere").mkdir()
     project, marks = lost()
     there = elsewhere(project, tmp_path)
-    there.clock = RealClock()
+    there.clock = Later(-10 * LEASE_S)
     with pytest.raises(ConflictError, match="whose lease at"):
         there.adopt()
     assert not there.folder_of().exists()
     with pytest.raises(NotFoundError, match="neither here nor at"):
         there.adopt("run-000007")
-    project.clock = RealClock()
+    project.clock = Later(-10 * LEASE_S)
     assert project.resume(RUN).state == "succeeded"
     assert (marks / "make").read_text() == "made\n"
     with pytest.raises(ConflictError, match="its folder is there"):
@@ -236,5 +236,7 @@ def test_a_process_that_was_thought_dead_ends_its_run_and_changes_nothing_more(n
     assert any("another process drives" in note for note in active.notes)
     assert of(there, "last.four").read_text() == "one\n"
     assert not list(project.folder.glob(".pipeline/*/*/last-*/four"))
+    objects = there.shared()
     with pytest.raises(ConflictError, match="its folder is there"):
         project.resume(RUN)
+    assert there.shared() == objects

@@ -76,7 +76,7 @@ def run(
         if context.begun is None:
             if settings.backend == "ray":
                 again = ["resume", *workers.words, "--detach"]
-                if settings.storage:
+                if settings.storage and not context.wiring().is_job_file(str(file)):
                     again += [] if notify is None else ["--notify", notify]
                     return _handed_over(context, service, request, again, as_json=as_json)
                 return _at_the_cluster(context, settings, service.state, again)

@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from weft.model.errors import ConflictError, NotFoundError
+from weft.engine.tuning import Tuning
+from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.runs.active import RunEvents
 from weft.runs.mirroring import adopt, apply, read_owner
+from weft.runs.opening import give_labels, open_run
 from weft.runtime.clock import RealClock
 from weft.store.artifacts import PROJECT, PackedProject
 from weft.store.run_log import LogSegment, RunLog
@@ -30,10 +33,50 @@ from weft.store.state import STORAGE, RunFolder, StateRoot, followed_file, owned
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.admin.settings import Settings
+    from weft.runs.opening import Managers
+    from weft.runs.sources import RunSource
     from weft.runtime.clock import WallClock
+    from weft.store.labels import RunLabels
 
 _LOOK_S: Final = 1.0
 _CLOCK: Final = RealClock()
+
+
+def hand_over(
+    state: StateRoot,
+    settings: Settings,
+    managers: Managers,
+    source: RunSource,
+    events: RunEvents | None,
+    labels: RunLabels | None,
+) -> str:
+    """Begin a run whose process is to be elsewhere, and return its id; see `RunService.hand_over`."""
+    state.prepare()
+    run = open_run(
+        state,
+        source,
+        Tuning(many_machines=True),
+        managers,
+        events or RunEvents(records=False),
+        durability=settings.durability,
+        backend=settings.backend,
+        wanted=lambda run_id: give_labels(state.folder(run_id), labels),
+    )
+    run.hand_over()
+    _begin_to_follow(run.folder)
+    return run.name
+
+
+def log_of(folder: Path) -> tuple[str, str]:
+    """Return the URL and the key of a run that stays at a URL. UsageError: it does not."""
+    stored = read_description(folder).get(STORAGE)
+    if not isinstance(stored, dict) or not stored.get("keep"):
+        raise UsageError(
+            f"the process of {folder.name} was not in a cluster, to whose machines its folder is unknown",
+            hint="Resume it without -d, where the process can stay.",
+        )
+    return str(stored["url"]), str(stored["key"])
 
 
 def settle(url: str, key: str, base: Path, look: Callable[[], None], clock: WallClock = _CLOCK) -> str:
@@ -95,15 +138,16 @@ def _unpack_project(storage: SharedStorage, segments: Sequence[LogSegment], base
 def leave(url: str, key: str, base: Path) -> None:
     """Remove what `settle` has made, if all of it is at the URL."""
     folder = StateRoot(base / ".weft").folder(key.rpartition("-")[0])
-    lease = RunLog(SharedStorage(url), key, _CLOCK.wall).lease(read_owner(folder))
-    if lease is not None and not lease.until:
+    token = read_owner(folder)
+    lease = RunLog(SharedStorage(url), key, _CLOCK.wall).lease(token) if token else None
+    if not token or (lease is not None and not lease.until):
         shutil.rmtree(base, ignore_errors=True)
 
 
 # ------------------------------------------------------------------------------------------------------- the follower
 
 
-def begin_to_follow(folder: Path) -> None:
+def _begin_to_follow(folder: Path) -> None:
     """Let the folder of a run follow its log from now on."""
     file = followed_file(folder)
     file.parent.mkdir(mode=0o700, exist_ok=True)

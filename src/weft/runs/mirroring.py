@@ -102,7 +102,12 @@ class RunMirror:
             return
         log = RunLog(storage, self._key, self._now)
         mine = read_owner(self._folder)
-        earlier = log.take(mine)
+
+        def check(segments: Sequence[LogSegment]) -> None:
+            if segments[-1].token != mine:
+                check_there(self._folder.name, segments)
+
+        earlier = log.take(mine, check)
         self._log = log
         if earlier and earlier[-1].token != mine:
             restore(self._held, earlier, storage)

@@ -22,6 +22,8 @@ from weft.store.locks import LOCKS
 from weft.store.state import BACKEND, STORAGE, RunFolder, os_error, read_description
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.durability.journal import Recorded
     from weft.engine.policy import ManagerFactory
     from weft.engine.tuning import Tuning
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from weft.runtime.clock import WallClock
     from weft.store.catalog import Catalog
     from weft.store.disk import FileSystems
+    from weft.store.labels import RunLabels
     from weft.store.outputs import Outputs
     from weft.store.state import StateRoot
 
@@ -103,6 +106,14 @@ def open_run(
     except BaseException:
         undo.close()
         raise
+
+
+def give_labels(folder: Path, labels: RunLabels | None) -> None:
+    """Give a new run its tags and its note."""
+    if labels is not None and (labels.tags or labels.note):
+        from weft.store.labels import change_labels
+
+        change_labels(folder, tags=labels.tags, note=labels.note)
 
 
 def hold_mirror(

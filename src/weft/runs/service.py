@@ -27,7 +27,7 @@ from weft.runs.reading import TRAINING, began_on, conditions_of, read_run
 from weft.runs.records import INTERRUPTED, RUN_STATES, SUSPENDED
 from weft.runs.verbs import VERBS
 from weft.runtime.clock import RealClock
-from weft.store.state import STORAGE, followed, followed_file, owned, read_description
+from weft.store.state import followed, followed_file, owned, read_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -122,7 +122,7 @@ class RunService:
         schedule no longer wants the run.
         """
         from weft.runs.active import RunEvents
-        from weft.runs.opening import open_run
+        from weft.runs.opening import give_labels, open_run
 
         state = self.state
         state.prepare()
@@ -136,7 +136,7 @@ class RunService:
         def wanted(run_id: str) -> None:
             if firing:
                 _claim(state, firing, run_id)
-            _label(state, run_id, labels)
+            give_labels(state.folder(run_id), labels)
 
         session = self.workers()
         durability = durability or self.settings.durability
@@ -261,37 +261,16 @@ class RunService:
         Return its id, and the URL and the key by which a driver finds it. The folder here follows it. Errors are those
         of `submit`. UsageError: the run or the URL permits no process elsewhere.
         """
-        from weft.engine.tuning import Tuning
-        from weft.runs.active import RunEvents
-        from weft.runs.handing import begin_to_follow
-        from weft.runs.opening import open_run
+        from weft.runs.handing import hand_over
 
-        state, settings = self.state, self.settings
-        state.prepare()
-        run = open_run(
-            state,
-            source,
-            Tuning(many_machines=True),
-            self.managers,
-            events or RunEvents(records=False),
-            durability=settings.durability,
-            backend=settings.backend,
-            wanted=lambda run_id: _label(state, run_id, labels),
-        )
-        run.hand_over()
-        begin_to_follow(run.folder)
-        return run.name, self.log_of(run.name)
+        run = hand_over(self.state, self.settings, self.managers, source, events, labels)
+        return run, self.log_of(run)
 
     def log_of(self, run: str) -> tuple[str, str]:
         """Return the URL and the key of a run whose files travel by a URL. UsageError: they do not."""
-        folder = self.find(run)
-        stored = read_description(folder).get(STORAGE)
-        if not isinstance(stored, dict) or not stored.get("keep"):
-            raise UsageError(
-                f"the process of {folder.name} was not in a cluster, to whose machines its folder is unknown",
-                hint="Resume it without -d, where the process can stay.",
-            )
-        return str(stored["url"]), str(stored["key"])
+        from weft.runs.handing import log_of
+
+        return log_of(self.find(run))
 
     def fetch(self, run: str) -> list[str]:
         """Bring the outputs of a run that lie at the URL of its storage to their places; return the new paths.
@@ -763,14 +742,6 @@ class RunService:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _label(state: StateRoot, run: str, labels: RunLabels | None) -> None:
-    """Give a new run its tags and its note."""
-    if labels is not None and (labels.tags or labels.note):
-        from weft.store.labels import change_labels
-
-        change_labels(state.folder(run), tags=labels.tags, note=labels.note)
 
 
 def _claim(state: StateRoot, firing: str, run: str) -> None:

@@ -78,7 +78,7 @@ def encoded(segment: LogSegment) -> bytes:
 
 
 def decoded(data: bytes) -> LogSegment | None:
-    """Return the segment in the bytes of an object; None: they are torn."""
+    """Return the segment in the bytes of an object; None: they are incomplete."""
     head = len(_MAGIC) + _CHECK
     body = data[head:]
     if data[: len(_MAGIC)] != _MAGIC or zlib.crc32(body) != int.from_bytes(data[len(_MAGIC) : head], "big"):
@@ -107,7 +107,7 @@ class RunLog:
     def read(self, since: int = 1) -> list[LogSegment]:
         """Return the segments from a number on. ConflictError: one is damaged, and its epoch went on.
 
-        Objects that are torn at the end of an epoch were never acknowledged, and are left out.
+        Incomplete objects at the end of an epoch were never acknowledged, and are left out.
         """
         return self._read(self._numbers(), since)
 
@@ -116,17 +116,17 @@ class RunLog:
         with ThreadPoolExecutor(_READERS, "weft-log") as pool:
             read = list(pool.map(lambda number: decoded(self._storage.read(self._name(number))), wanted))
         found: list[LogSegment] = []
-        torn = 0
+        broken = 0
         for number, segment in zip(wanted, read, strict=True):
             if segment is None:
-                torn = torn or number
+                broken = broken or number
                 continue
-            if torn and found and segment.epoch == found[-1].epoch:
+            if broken and found and segment.epoch == found[-1].epoch:
                 raise ConflictError(
-                    f"segment {torn} of {shown(self._storage.url)}/{self._base} is damaged",
+                    f"segment {broken} of {shown(self._storage.url)}/{self._base} is damaged",
                     hint="The run cannot be resumed from the URL. Start a new run.",
                 )
-            torn = 0
+            broken = 0
             found.append(segment)
         return found
 
@@ -152,9 +152,12 @@ class RunLog:
 
     # ------------------------------------------------------------------------------------------------------- writing
 
-    def take(self, dead: str = "") -> list[LogSegment]:
+    def take(
+        self, dead: str = "", check: Callable[[Sequence[LogSegment]], None] = lambda segments: None
+    ) -> list[LogSegment]:
         """Become the owner, and return all segments of earlier ones; `dead` as for `check_free`.
 
+        `check` is called with them before anything is written, and its error is raised.
         UsageError: this kind of URL cannot create an object only if there is none.
         """
         if not self._storage.can_create:
@@ -166,6 +169,7 @@ class RunLog:
         numbers = self._numbers()
         segments = self._read(numbers)
         if segments:
+            check(segments)
             self.check_free(segments[-1], dead)
         taken = max(numbers, default=0)
         self._number, self._epoch = taken, (segments[-1].epoch if segments else 0) + 1
