@@ -106,6 +106,15 @@ SPECS = (
         scaled_by="python",
     ),
     Spec(
+        "wrong_sql_ms",
+        "ms",
+        Side("weft", OURS, "wrong"),
+        50.0,
+        "The slowest of five texts that cannot run, over tables of TPC-H: until line, column and suggestion are told.",
+        scale=1e3,
+        scaled_by="python",
+    ),
+    Spec(
         "tpch_sf1_stages_spark",
         "s",
         Side("weft", OURS, "stages"),

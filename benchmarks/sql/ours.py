@@ -13,6 +13,7 @@ import weft
 from benchmarks.harness import expect
 from benchmarks.sql.data import LIMITED, geometric_mean, many_files, tpch
 from benchmarks.sql.sizes import SCALE
+from weft.model.errors import SqlError
 
 
 @cache
@@ -62,6 +63,32 @@ def overhead() -> dict[str, float]:
     return {"seconds": median(ours) - median(theirs)}
 
 
+MISTAKES = (
+    "SELECT l_orderky FROM lineitem",
+    "SELECT sum(l_comment) FROM lineitem",
+    "SELECT l_orderkey FORM lineitem",
+    "SELECT l_orderkey, l_suppkey FROM lineitem GROUP BY l_orderkey",
+    "SELECT o_orderkey FROM lineitem JOIN oders ON l_orderkey = o_orderkey",
+)
+
+
+def wrong() -> dict[str, float]:
+    """Texts that cannot run, in a context that has planned queries before; the seconds of the slowest."""
+    context = _context("stages")
+    context.sql("SELECT count(*) FROM lineitem").explain()
+    slowest = 0.0
+    for text in MISTAKES:
+        begin = time.perf_counter()
+        try:
+            context.sql(text)
+        except SqlError as error:
+            slowest = max(slowest, time.perf_counter() - begin)
+            expect((error.line, error.column > 0, error.hint != ""), (1, True, True))
+        else:
+            raise AssertionError(f"it was no mistake: {text}")
+    return {"seconds": slowest}
+
+
 CASES = {
     "whole": lambda: _tpch("whole"),
     "stages": lambda: _tpch("stages"),
@@ -70,4 +97,5 @@ CASES = {
     "limit_whole": lambda: _limit("whole"),
     "limit_stages": lambda: _limit("stages"),
     "overhead": overhead,
+    "wrong": wrong,
 }

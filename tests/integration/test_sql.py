@@ -1,5 +1,6 @@
 """Databases and queries as users meet them."""
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -82,6 +83,55 @@ def test_a_mistake_has_its_place_and_what_is_probably_meant(people):
         assert "age" in caught.value.hint
         with pytest.raises(SqlError, match="one statement"):
             context.sql("SELECT 1; SELECT 2")
+
+
+WRONG = {
+    "SELECT name,\n       agee\nFROM people": (2, 8, "age"),
+    "SELECT name\nFROM\n  peeple": (3, 3, "people"),
+    "SELECT sum(name) FROM people": (1, 8, "There are: sum("),
+    "SELECT uper(name) FROM people": (1, 8, "upper"),
+    "SELECT p.name FROM people p JOIN people q ON p.city = q.citty": (1, 55, ""),
+    "SELECT p.name FROM people p JOIN people q ON p.city = citty": (1, 55, "city"),
+    "SELECT city, age FROM people GROUP BY city": (1, 14, "GROUP BY list"),
+    "SELECT city FROM people WHERE sum(age) > 3 GROUP BY city": (1, 31, "HAVING"),
+    "SELECT name FROM people\n WHERE": (2, 7, "ends too early"),
+    "SELEC name FROM people": (1, 1, "SELECT and not SELEC"),
+    "SELECT name FORM people": (1, 18, "FROM and not FORM"),
+    "SELECT name FROM people ORDR BY name": (1, 30, "ORDER and not ORDR"),
+    "SELECT (name FROM people": (1, 14, "Look before FROM"),
+}
+
+
+@MODES
+def test_wrong_sql_is_told_before_anything_is_read_or_started(tmp_path, people, mode, monkeypatch):
+    broken = (tmp_path / "people.parquet").read_bytes()
+    footer = int.from_bytes(broken[-8:-4], "little") + 8  # which has the columns; the rows before it are lost
+    (tmp_path / "people.parquet").write_bytes(b"PAR1" + bytes(len(broken) - footer - 4) + broken[-footer:])
+    started = []
+    monkeypatch.setattr("weft.queries.context.Session", lambda *args, **options: started.append(args))
+    with weft.SqlContext(workers=2, backend="processes", mode=mode) as context:
+        context.register("people", people)
+        for text, (line, column, hint) in WRONG.items():
+            with pytest.raises(SqlError) as caught:
+                context.sql(text)
+            assert (caught.value.line, caught.value.column) == (line, column), text
+            assert hint in caught.value.hint, text
+        with pytest.raises(duckdb.Error), context.cursor() as connection:  # a scan is noticed
+            connection.execute("SELECT name FROM people").fetchall()
+    assert not started
+
+
+@MODES
+def test_files_of_json(tmp_path, mode):
+    (tmp_path / "a.json").write_text('[{"k": 1, "v": {"x": [1, 2]}}, {"k": 2, "v": {"x": []}}]')
+    (tmp_path / "b.jsonl").write_text('{"k": 2, "v": {"x": [5]}}\n{"k": 3, "v": null}\n')
+    with weft.SqlContext(mode=mode) as context:
+        context.register("t", [tmp_path / "a.json", tmp_path / "b.jsonl"])
+        query = context.sql("SELECT k, sum(len(v.x)) AS n, max(v.x[1]) AS x FROM t GROUP BY k ORDER BY k")
+        assert query.rows() == [(1, 2, 1), (2, 1, 5), (3, None, None)]
+        query.write_json(tmp_path / "out.json.gz")
+        context.register("out", tmp_path / "out.json.gz")
+        assert context.sql("SELECT k, n, x FROM out ORDER BY k").rows() == query.rows()
 
 
 def test_what_is_no_table_is_refused(tmp_path):

@@ -1,8 +1,10 @@
 """Queries explained: as planned, as executed, and as runs of the command line."""
 
 import json
+import re
 import subprocess
 import sys
+import threading
 from html.parser import HTMLParser
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import weft
+import weft.frontends.sql.fragment
 from weft.model.errors import UsageError
 
 TEXT = """
@@ -35,6 +38,38 @@ def opened(tables, **options):
     for name, source in tables.items():
         context.register(name, source)
     return context
+
+
+class Notebook:
+    """Shows pictures of progress; the first one with a stage is `seen`."""
+
+    def __init__(self):
+        self.pictures = []
+        self.seen = threading.Event()
+
+    def display(self, picture, display_id):
+        self.update_display(picture, display_id)
+
+    def update_display(self, picture, display_id):
+        self.pictures.append(repr(picture))
+        if "stage_" in self.pictures[-1]:
+            self.seen.set()
+
+
+def test_a_query_shows_the_progress_of_each_stage_while_it_runs(tables, monkeypatch):
+    notebook = Notebook()
+    monkeypatch.setattr("weft.runtime.progress._notebook", lambda: notebook)
+    run = weft.frontends.sql.fragment.interruptible
+
+    def waiting(ctx, connection, answer):
+        assert notebook.seen.wait(60), "no stage was shown"
+        return run(ctx, connection, answer)
+
+    monkeypatch.setattr("weft.frontends.sql.fragment.interruptible", waiting)
+    with opened(tables) as context:
+        assert len(context.sql(TEXT).rows()) == 2
+    assert any(re.fullmatch(r"query 0/\d+\n(stage_\d+ 0/1\n?)+", one) for one in notebook.pictures)
+    assert notebook.pictures[-1] == ""
 
 
 def test_a_plan_tells_stages_and_exchanges_and_runs_nothing(tables):

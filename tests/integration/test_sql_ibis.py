@@ -1,8 +1,11 @@
 """Expressions of Ibis on Weft: each gives what Ibis's own backend for DuckDB gives."""
 
+import gzip
+import json
 import subprocess
 import sys
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -107,6 +110,49 @@ def test_files_become_tables(connection, tmp_path):
     connection.to_csv(connection.table("goods").drop("tags"), tmp_path / "goods.csv")
     assert connection.read_parquet(tmp_path / "goods.parquet", table_name="of_parquet").count().execute() == 8
     assert connection.read_csv(tmp_path / "goods.csv").good.sum().execute() == 28
+
+
+@pytest.mark.parametrize(("name", "opened"), [("goods.json", open), ("goods.json.gz", gzip.open)])
+def test_files_of_json_have_the_rows_that_duckdb_writes(connection, tmp_path, name, opened):
+    table = connection.table("goods").filter(_.good != 3)
+    connection.to_json(table, tmp_path / name)
+    with duckdb.connect() as peer:
+        peer.register("goods", GOODS)
+        peer.execute(f"COPY (FROM goods WHERE good <> 3) TO '{tmp_path}/peer-{name}' (FORMAT json, ARRAY true)")
+    texts = []
+    for path in (tmp_path / name, tmp_path / f"peer-{name}"):
+        with opened(path, "rb") as file:
+            texts.append(sorted(json.load(file), key=str))
+        read = connection.read_json(path)
+        assert read.schema() == table.schema()
+        assert rows(read.to_pyarrow()) == rows(table.to_pyarrow())
+    assert texts[0] == texts[1]
+    connection.to_json(table.filter(_.good > 90), tmp_path / "none.json", compression="none")
+    assert (tmp_path / "none.json").read_text() == "[\n]\n"
+    with pytest.raises(UsageError, match="'lzma'"):
+        connection.to_json(table, tmp_path / name, compression="lzma")
+    with pytest.raises(ibis.common.exceptions.UnsupportedArgumentError):
+        connection.to_json(table, tmp_path / name, dateformat="%d")
+
+
+def test_rows_are_put_in_place_of_those_with_the_same_key(connection):
+    connection.create_table("stock", {"good": [1, 2, 2, 3], "n": [10, 20, 21, 30], "place": ["a", "b", "c", "d"]})
+    connection.upsert("stock", {"good": [2, 4], "n": [99, 40]}, on="good")
+    found = sorted(connection.table("stock").to_pyarrow().to_pylist(), key=str)
+    wanted = [(1, 10, "a"), (2, 99, "b"), (2, 99, "c"), (3, 30, "d"), (4, 40, None)]
+    assert [tuple(row.values()) for row in found] == wanted
+    connection.upsert("stock", connection.table("stock").filter(_.good == 3).mutate(n=_.n + 1), on="good")
+    assert connection.table("stock").filter(_.good == 3).n.execute().tolist() == [31]
+    for rows_of, on in (({"good": [1], "m": [2]}, "good"), ({"n": [1]}, "good"), ({"good": [1]}, "m")):
+        with pytest.raises(ibis.common.exceptions.IbisInputError, match="no column"):
+            connection.upsert("stock", rows_of, on=on)
+    connection.drop_table("stock")
+
+
+def test_rows_of_files_have_no_numbers(connection):
+    assert not connection.has_operation(ibis.expr.operations.RowID)
+    with pytest.raises(ibis.common.exceptions.OperationNotDefinedError):
+        connection.table("goods").mutate(n=connection.table("goods").rowid()).execute()
 
 
 def test_tables_are_made_and_dropped(connection):

@@ -33,7 +33,7 @@ for _target, _help in {
     "diagnosis:doctor": "Check the files of Weft on disk, and print the next step for each problem.",
     "diagnosis:errors": "Explain an error code.",
     "boards:tensorboard": "Serve the event files of a run of training jobs with TensorBoard, until Ctrl-C.",
-    "queries:sql": "Run an SQL query over Parquet and CSV files, and print its rows.",
+    "queries:sql": "Run an SQL query over Parquet, CSV and JSON files, and print its rows.",
     "schedules:schedule_app": "Run pipelines at regular times.",
     "up:up": "Fire the schedules of a project and start the runs of `weft run -d`, until Ctrl-C.",
     "party:party_app": "Run federated jobs with other parties: keys, servers, jobs, models.",

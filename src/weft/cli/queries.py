@@ -56,7 +56,7 @@ def sql(
     parquet: Annotated[Path | None, CommandParameter(help="Write all rows to this Parquet file.")] = None,
     context: Given,
 ) -> None:
-    """Run an SQL query over Parquet and CSV files, and print its rows."""
+    """Run an SQL query over Parquet, CSV and JSON files, and print its rows."""
     from weft.queries import SqlContext
 
     if as_json + as_csv + (parquet is not None) + explain > 1:

@@ -121,7 +121,7 @@ class SqlContext:
     def register(self, name: str, source: Any) -> None:
         """Add a table, or replace that of the same name.
 
-        `source` is a path, a glob pattern or a folder of Parquet or CSV files, a URL of fsspec, a list of these, an
+        `source` is a path, a pattern or a folder of Parquet, CSV or JSON files, a URL of fsspec, a list of these, an
         Arrow table, a data frame of pandas or Polars, or a query. NotFoundError: there are no such files. UsageError:
         another kind of source.
         """

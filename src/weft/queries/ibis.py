@@ -37,11 +37,17 @@ if TYPE_CHECKING:
     from weft.queries.query import Query
 
 
+class _WeftCompiler(DuckDBCompiler):  # type: ignore[misc]
+    """The compiler for DuckDB, without numbers of rows, which files have not: `ibis.row_number()` counts rows."""
+
+    UNSUPPORTED_OPS = (*DuckDBCompiler.UNSUPPORTED_OPS, ops.RowID)
+
+
 class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
     """The tables of a `SqlContext` as tables of Ibis."""
 
     name = "weft"
-    compiler = DuckDBCompiler()
+    compiler = _WeftCompiler()
     supports_temporary_tables = True
 
     # ------------------------------------------------------------------------------------------------------ connections
@@ -158,8 +164,21 @@ class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
         self.create_table(name, schema=self.table(name, database=database).schema(), overwrite=True)
 
     def upsert(self, name: str, /, obj: Any, on: str, *, database: Any = None) -> None:
-        """Refuse to change rows in place."""
-        raise exc.UnsupportedOperationError("Tables of Weft have no MERGE")
+        """Put rows in place of those with the same value of `on`, and add the others. It becomes a table in memory.
+
+        Columns that `obj` lacks keep their values, and are NULL in rows that are added.
+        """
+        table = self.table(name, database=database)
+        if not isinstance(obj, ibis.expr.types.Expr):
+            obj = ibis.memtable(obj)
+        for column in (on, *obj.columns):
+            if column not in table.columns:
+                raise exc.IbisInputError(f"The table {name} has no column {column}")
+        if on not in obj.columns:
+            raise exc.IbisInputError(f"The rows have no column {on}, by which they are found")
+        kept = table.select(on, *[column for column in table.columns if column not in obj.columns])
+        changed = obj.left_join(kept, on).select(*table.columns).cast(dict(table.schema().items()))
+        self.create_table(name, table.anti_join(obj, on).union(changed), overwrite=True)
 
     def create_view(self, name: str, /, obj: Any, *, database: Any = None, overwrite: bool = False) -> Any:
         """Name an expression; its rows are computed anew wherever the name is read."""
@@ -185,6 +204,12 @@ class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
     ) -> Any:
         """Register CSV files as a table."""
         return self._registered("csv", paths, table_name, kwargs)
+
+    def read_json(
+        self, paths: str | os.PathLike[str] | Sequence[str], /, *, table_name: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Register files of JSON objects, one a line or in an array, as a table."""
+        return self._registered("json", paths, table_name, kwargs)
 
     def _registered(self, of: str, source: Any, name: str | None, options: Mapping[str, Any]) -> Any:
         if options:
@@ -261,6 +286,24 @@ class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
         found = self.to_query(table, params=params, limit=limit, mode=mode).arrow()
         rows = DuckDBPyArrowData.convert_table(found, schema)
         return pa.ipc.RecordBatchReader.from_batches(schema.to_pyarrow(), rows.to_batches(max_chunksize=chunk_size))
+
+    def to_json(
+        self,
+        expr: Any,
+        /,
+        path: str | os.PathLike[str],
+        *,
+        compression: str = "auto",
+        dateformat: str | None = None,
+        timestampformat: str | None = None,
+    ) -> None:
+        """Write the rows of an expression to a file: an array of JSON objects. `path` may be a URL of fsspec.
+
+        `compression` is "none", "gzip", "zstd" or "auto", by the end of the path.
+        """
+        if dateformat or timestampformat:
+            raise exc.UnsupportedArgumentError("to_json writes dates and moments as DuckDB does, in no other format")
+        self.to_query(expr).write_json(path, compression)
 
 
 def _no_database(database: Any) -> None:

@@ -30,7 +30,7 @@ from weft.frontends.sql.tables import ViewTable
 from weft.frontends.sql.text import name_of
 from weft.graph.builder import Graph
 from weft.graph.logical import Retry
-from weft.model.errors import MissingExtraError, TaskError
+from weft.model.errors import MissingExtraError, TaskError, UsageError
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
@@ -247,6 +247,32 @@ class Query:
             writer = undo.enter_context(pyarrow.parquet.ParquetWriter(target, schema))
             for batch in self.batches():
                 writer.write_batch(batch)
+
+    def write_json(self, path: str | os.PathLike[str], compression: str = "auto") -> None:
+        """Write the rows to a file as an array of JSON objects, in batches; `path` may be a URL of fsspec.
+
+        `compression` is "none", "gzip", "zstd" or "auto", by the end of the path. UsageError: another one.
+        """
+        known = {"auto": "detect", "none": None, "gzip": "gzip", "zstd": "zstd"}
+        if compression not in known:
+            raise UsageError(f"compression is {compression!r}", hint=f"There are: {', '.join(known)}.")
+        place: Any = os.fspath(path)
+        how = known[compression]
+        with ExitStack() as undo:
+            if is_url(place):
+                how = "gzip" if how == "detect" and place.endswith(".gz") else None if how == "detect" else how
+                system, inner = opened(place)
+                place = undo.enter_context(system.open(inner, "wb"))
+            reader, connection = undo.enter_context(self.reader()), undo.enter_context(plain())
+            file = undo.enter_context(pa.output_stream(place, compression=how))
+            connection.register(ROWS, reader)
+            objects = connection.execute(f"SELECT CAST(to_json({ROWS}) AS VARCHAR) FROM {ROWS}")
+            before = b"["
+            for batch in objects.to_arrow_reader(BATCH_ROWS):
+                for text in batch.column(0).to_pylist():
+                    file.write(before + b"\n\t" + text.encode())
+                    before = b","
+            file.write(b"\n]\n" if before == b"," else b"[\n]\n")
 
     def schema(self) -> pa.Schema:
         """Return the columns with their types of Arrow."""

@@ -8,11 +8,23 @@ from typing import Final
 import duckdb
 
 from weft.model.errors import DefinitionError, ForbiddenError, SqlError, WeftError
+from weft.model.suggestions import nearest
 
 _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
 _CSV: Final = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: [^\n]*\n)?([^\n]+)")
 _CSV_FILE: Final = re.compile(r"^ +file = (.+)$", re.MULTILINE)
-_SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate [^\n]+|Candidates:[^\n]+|You might need [^\n]+)")
+_SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate b[^\n]+|Candidates:[^\n]+|Either add [^\n]+)")
+_CANDIDATE: Final = re.compile(r"\n\t([^\n]+?\([^\n]*\)) -> ")
+_SYNTAX: Final = re.compile(r'Parser Error: syntax error at (?:end of input|or near "([^\n]*)")')
+_WORD: Final = re.compile(r"[^\W\d]\w*")
+_KEYWORDS: Final = (
+    "SELECT", "DISTINCT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "UNION", "INTERSECT",
+    "EXCEPT", "VALUES", "WITH", "RECURSIVE", "INNER", "OUTER", "LEFT", "RIGHT", "JOIN", "USING", "BETWEEN",
+    "LIKE", "EXISTS", "CASE", "WHEN", "THEN", "ELSE", "WINDOW", "PARTITION", "QUALIFY", "INSERT", "INTO",
+    "CREATE", "REPLACE", "TABLE",
+)  # fmt: skip
+_SHOWN: Final = 4
+"""The forms of a function in a hint, at most."""
 _NO_TABLE: Final = re.compile(r"Table with name \S+ does not exist")
 _OWN_TABLE: Final = re.compile(r'"(?:pg_|duckdb_|sqlite_|information_schema|pragma_)')
 """Tables of DuckDB itself, which nobody has meant."""
@@ -34,11 +46,38 @@ def mistake(error: duckdb.Error, text: str, *, first_line: int = 1) -> WeftError
         if shown.startswith("...") and line <= len(lines):
             column += lines[line - 1].find(shown.removeprefix("...").removesuffix("...")) - 3
         message = message[: place.start()]
-    suggested = _SUGGESTED.search(message)
-    hint = suggested[1] if suggested else ""
+    elif _SYNTAX.match(message):  # at the end of the text
+        shown = text.rstrip()
+        line, column = shown.count("\n") + 1, len(shown) - shown.rfind("\n")
+    hint = _hint(message, text, line, column)
     if _NO_TABLE.match(_first(message)) and (not hint or _OWN_TABLE.search(hint)):
         hint = "Name its file: weft sql -t NAME=FILE, or weft.SqlContext().register(NAME, FILE)."
     return SqlError(_first(message), line=line, column=max(column, 0), hint=hint)
+
+
+def _hint(message: str, text: str, line: int, column: int) -> str:
+    """Return what to do about a mistake at a place of a text; "" if that is not known."""
+    if (suggested := _SUGGESTED.search(message)) is not None:
+        return suggested[1]
+    if (wrong := _SYNTAX.match(message)) is not None:
+        return _syntax_hint(text.split("\n"), line, column, wrong[1])
+    if forms := _CANDIDATE.findall(message):
+        more = f" and {len(forms) - _SHOWN} more" if len(forms) > _SHOWN else ""
+        return f"Cast the values. There are: {', '.join(forms[:_SHOWN])}{more}."
+    if "WHERE clause cannot contain aggregates" in message:
+        return "Write the condition behind HAVING."
+    return ""
+
+
+def _syntax_hint(lines: list[str], line: int, column: int, near: str | None) -> str:
+    """Return a hint for a word that cannot stand where it does: the word before it may be a keyword gone wrong."""
+    words = _WORD.findall("\n".join([*lines[: line - 1], lines[line - 1][: column - 1]]))
+    for word in [*words[-1:], *_WORD.findall(near or "")]:
+        if word.upper() not in _KEYWORDS and (meant := nearest(word, _KEYWORDS)):
+            return f"Did you mean {meant} and not {word}?"
+    if near is None:
+        return "The text ends too early: a bracket, a name or a condition is missing."
+    return f"Look before {near}: a comma, a bracket, a quote or a word is missing, or one is too much."
 
 
 def unreadable(error: duckdb.Error, name: str) -> WeftError:

@@ -25,6 +25,12 @@ READERS: Final[Mapping[str, str]] = {
     ".tsv": "read_csv",
     ".csv.gz": "read_csv",
     ".tsv.gz": "read_csv",
+    ".json": "read_json",
+    ".jsonl": "read_json",
+    ".ndjson": "read_json",
+    ".json.gz": "read_json",
+    ".jsonl.gz": "read_json",
+    ".ndjson.gz": "read_json",
 }
 """The function of DuckDB that reads files, by the end of their names."""
 
