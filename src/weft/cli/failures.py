@@ -25,7 +25,7 @@ def error_document(error: WeftError) -> dict[str, Any]:
 def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
     """Print an error on stderr, or as JSON on stdout; return its exit code."""
     if as_json:
-        context.out.write(json_text({"error": error_document(error)}) + "\n")
+        context.out.write(json_text({"error": error_document(error)}, context.out) + "\n")
         return error.exit_code
     lines = [f"error {error.code}: {clean(without_passwords(error.message))}"]
     if error.hint:

@@ -142,6 +142,28 @@ def test_the_exit_code_is_right_where_nothing_can_be_written(tmp_path, words, co
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_letters_that_the_encoding_of_the_output_lacks_are_escaped(tmp_path, encoding, unbuffered):
+    def told(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", "from weft.cli.main import command; command()", *words],
+            cwd=tmp_path, env=env, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode(encoding)
+
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": encoding, "PYTHONUNBUFFERED": unbuffered}
+    (tmp_path / "ü.yaml").write_text(
+        'name: w\nentry_points: {a: {command: "echo {{s}}", parameters: {s: 日本}}}\n', "utf-8"
+    )
+    assert told("run", "ü.yaml", "-q", "--note", "名 ü") == "run-000001\n"
+    assert "run-000001" in told("show", "@last")
+    run = json.loads(told("show", "@last", "--json"))["run"]
+    assert (Path(run["file"]).name, run["note"], run["parameters"]) == ("ü.yaml", "名 ü", {"a.s": "日本"})
+    assert json.loads(told("logs", "@last", "--json"))["line"] == "日本"
+
+
 @pytest.mark.parametrize("words", [["--version"], ["errors"], ["config", "show"], ["--help"]])
 def test_whoever_has_stopped_reading_is_told_by_the_exit_code(tmp_path, words):
     command = [sys.executable, "-c", "from weft.cli.main import command; command()", *words]
