@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
     from weft.cli.context import CommandContext
+    from weft.model.errors import WeftError
 
 BROKEN_PIPE = 141
 CANNOT_WRITE = 74
@@ -127,11 +128,16 @@ def _run(words: list[str], context: CommandContext | None) -> int:
 
 
 def _failed(error: Exception, context: CommandContext, *, as_json: bool) -> int:
-    """Report an exception that no part of Weft expects: of the system or its disks, or a fault of Weft."""
-    from weft.cli.failures import report, report_crash
-    from weft.store.limits import disk_error, limit_error
+    """Report an exception that no part of Weft expects: of a file in place of a module of Python, of the system or its
+    disks, or a fault of Weft.
+    """
+    from weft.cli.failures import report, report_crash, shadowing
 
-    known = limit_error(error) or disk_error(error)
+    known: WeftError | None = shadowing(error)
+    if known is None:
+        from weft.store.limits import disk_error, limit_error
+
+        known = limit_error(error) or disk_error(error)
     return report_crash(error, context, as_json=as_json) if known is None else report(known, context, as_json=as_json)
 
 
