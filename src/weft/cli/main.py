@@ -4,12 +4,12 @@ code.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
 TYPE_CHECKING = False  # `typing` would cost more than the rest of `weft --version`
 if TYPE_CHECKING:
-    from io import TextIOWrapper
     from typing import NoReturn, TextIO
 
     from weft.cli.context import CommandContext
@@ -51,7 +51,7 @@ def command() -> NoReturn:
     sys.exit(code)
 
 
-def _written_to(stream: TextIOWrapper | None, fd: int) -> TextIO:
+def _written_to(stream: TextIO | None, fd: int) -> TextIO:
     """Return a stream with a buffer, so that write errors appear at the flush; a missing stream is opened.
 
     Letters that its encoding lacks are written as escapes.
@@ -60,7 +60,8 @@ def _written_to(stream: TextIOWrapper | None, fd: int) -> TextIO:
         return open(fd, "w", closefd=False, encoding="utf-8", errors="backslashreplace")
     errors = "backslashreplace" if stream.errors == "strict" else stream.errors
     if stream.buffer.__class__.__name__ != "FileIO":
-        stream.reconfigure(errors=errors)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
         return stream
     # PYTHONUNBUFFERED makes a stream without a buffer.
     return open(fd, "w", closefd=False, encoding=stream.encoding, errors=errors)
