@@ -120,6 +120,7 @@ entry_points:
       mid:
         entry_points:
           y: {command: "echo y"}
+  each: {command: "echo {{PF_LOOP_ARGUMENT}}", loop_argument: [1, 2]}
 """
 
 
@@ -128,6 +129,7 @@ entry_points:
     [
         ("outer.x", "outer loops over an artifact: its items are known only in the run. Name it as a whole: outer"),
         ("outer-0", "Name it as a whole: outer"),
+        ("each-1", "The items of each cannot be chosen one by one. Name it as a whole: each"),
         ("y", "Did you mean top.mid.y?"),
         ("mid", "Did you mean top.mid?"),
         ("top.mid.z", "Did you mean top.mid.y?"),

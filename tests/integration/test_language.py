@@ -142,7 +142,7 @@ class TestDecidedInTheRun:
         ("content", "reader", "said"),
         [
             ("a-b", {"condition": "{{i}} == x"}, "the condition of use cannot be answered"),
-            ("", {"condition": "{{i}} == x"}, "the condition of use cannot be answered"),
+            ("\n", {"condition": "{{i}} > 3"}, "`>` is not expected here; there is nothing in i"),
             ("y" * 1024, {"condition": "'{{i}}' == x"}, "has 1,024 bytes or more"),
             ("{}", {"loop_argument": "{{i}}"}, "which is not a JSON list"),
             ("[1, true]", {"loop_argument": "{{i}}"}, "item 1 of the list"),

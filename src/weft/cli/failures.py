@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.tables import clean, json_text
-from weft.model.errors import InternalError, InvalidTransition, WeftError
+from weft.model.errors import InternalError, InvalidTransition, UsageError, WeftError
 from weft.model.masking import without_passwords
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def error_document(error: WeftError) -> dict[str, Any]:
 def report(error: WeftError, context: CommandContext, *, as_json: bool) -> int:
     """Print an error on stderr, or as JSON on stdout; return its exit code."""
     if as_json:
-        context.out.write(json_text({"error": error_document(error)}) + "\n")
+        context.out.write(json_text({"error": error_document(error)}, context.out) + "\n")
         return error.exit_code
     lines = [f"error {error.code}: {clean(without_passwords(error.message))}"]
     if error.hint:
@@ -49,6 +49,23 @@ def report_crash(error: Exception, context: CommandContext, *, as_json: bool) ->
         hint = f"Please report it; its traceback could not be saved: {failure}"
     fault = InternalError(f"a fault of Weft, not of your input: {what}", hint=hint)
     return report(fault, context, as_json=as_json)
+
+
+def shadowing(error: Exception) -> UsageError | None:
+    """Return the error of a file that was imported in place of a module of Python, if that explains `error`."""
+    if not isinstance(error, AttributeError | ImportError):
+        return None
+    import sysconfig
+
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    homes = tuple(os.path.join(os.path.realpath(sysconfig.get_path(kind)), "") for kind in kinds)
+    for name in sorted(sys.stdlib_module_names & sys.modules.keys()):
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not os.path.realpath(file).startswith(homes):
+            what = str(error).partition("\n")[0]
+            message = f"{file} is imported in place of Python's own module {name}: {what}"
+            return UsageError(message, hint="Rename it, or move it to a folder that no module is imported from.")
+    return None
 
 
 def _keep(error: Exception, context: CommandContext) -> Path:

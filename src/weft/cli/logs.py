@@ -336,7 +336,7 @@ class _Documents(_Printer):
         self.any = True
         line = text.text.decode("utf-8", "replace").removesuffix("\n")
         told = {"time": _in_utc(text.time), "stream": text.stream or None, "line": line}
-        self._out.write(json_text({**stream.head, **told}) + "\n")
+        self._out.write(json_text({**stream.head, **told}, self._out) + "\n")
 
     def end(self) -> None:
         """Do nothing: each document ends its line."""

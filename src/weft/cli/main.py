@@ -4,6 +4,7 @@ code.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
     from weft.cli.context import CommandContext
+    from weft.model.errors import WeftError
 
 BROKEN_PIPE = 141
 CANNOT_WRITE = 74
@@ -50,13 +52,19 @@ def command() -> NoReturn:
 
 
 def _written_to(stream: TextIO | None, fd: int) -> TextIO:
-    """Return a stream with a buffer, so that write errors appear at the flush; a missing stream is opened."""
+    """Return a stream with a buffer, so that write errors appear at the flush; a missing stream is opened.
+
+    Letters that its encoding lacks are written as escapes.
+    """
     if stream is None:
         return open(fd, "w", closefd=False, encoding="utf-8", errors="backslashreplace")
+    errors = "backslashreplace" if stream.errors == "strict" else stream.errors
     if stream.buffer.__class__.__name__ != "FileIO":
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
         return stream
     # PYTHONUNBUFFERED makes a stream without a buffer.
-    return open(fd, "w", closefd=False, encoding=stream.encoding, errors=stream.errors)
+    return open(fd, "w", closefd=False, encoding=stream.encoding, errors=errors)
 
 
 def main(argv: Sequence[str] | None = None, context: CommandContext | None = None) -> int:
@@ -121,11 +129,16 @@ def _run(words: list[str], context: CommandContext | None) -> int:
 
 
 def _failed(error: Exception, context: CommandContext, *, as_json: bool) -> int:
-    """Report an exception that no part of Weft expects: of the system or its disks, or a fault of Weft."""
-    from weft.cli.failures import report, report_crash
-    from weft.store.limits import disk_error, limit_error
+    """Report an exception that no part of Weft expects: of a file in place of a module of Python, of the system or its
+    disks, or a fault of Weft.
+    """
+    from weft.cli.failures import report, report_crash, shadowing
 
-    known = limit_error(error) or disk_error(error)
+    known: WeftError | None = shadowing(error)
+    if known is None:
+        from weft.store.limits import disk_error, limit_error
+
+        known = limit_error(error) or disk_error(error)
     return report_crash(error, context, as_json=as_json) if known is None else report(known, context, as_json=as_json)
 
 

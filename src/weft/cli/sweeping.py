@@ -86,7 +86,7 @@ def sweep(
     service = context.service(settings, settings.state_root(base))
     request = None
     if file is None:
-        _refuse_unused(wishes.request(context, Path(), name, labels), how)
+        _refuse_unused(wishes.request(context, Path("-"), name, labels), how)
         settings = settings_of(context, base, {**service.sweep_flags(how.resume), **flags})
         service = context.service(settings, service.state)
     else:

@@ -195,12 +195,15 @@ def _width(column: Sequence[str | Text]) -> int:
 
 def print_json(out: TextIO, schema: str, **document: Any) -> None:
     """Print one JSON document; `schema` names its form and version."""
-    out.write(json_text({"schema": schema, **document}, indent=2) + "\n")
+    out.write(json_text({"schema": schema, **document}, out, indent=2) + "\n")
 
 
-def json_text(document: Mapping[str, Any], indent: int | None = None) -> str:
-    """Return a document as JSON in readable letters; a byte of a name that is not UTF-8 is written as `\\udcXX`."""
-    text = json.dumps(document, ensure_ascii=False, indent=indent, default=_plain)
+def json_text(document: Mapping[str, Any], out: TextIO, indent: int | None = None) -> str:
+    """Return a document as JSON in readable letters, or with escapes where the encoding of `out` is not UTF-8.
+
+    A byte of a name that is not UTF-8 is written as `\\udcXX`.
+    """
+    text = json.dumps(document, ensure_ascii=not unicode_ok(out), indent=indent, default=_plain)
     return text.encode(errors="backslashreplace").decode()
 
 

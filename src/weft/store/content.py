@@ -6,6 +6,9 @@ small artifact is copied, so that no change of one run's files reaches another r
 files get a second name and are made read-only; a change in spite of that is found at the next use. A user who may write
 read-only files (root) always gets copies.
 
+The folder is closed to other users. An artifact is put in place without the permissions that its step took away from
+it; those taken away from something in a folder are taken away from the folder.
+
 `lock` is shared by stores and takes of content, and exclusive for the removal of unreferenced content.
 """
 
@@ -18,7 +21,7 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,23 +97,29 @@ class ContentStore:
         self._make()
         try:
             about = os.lstat(place)
-            sizes: list[int] = []
+            files: list[int] = []
+            modes: list[int] = []
             share = self._shares(*_size_of(place, about, self.copied))
-            digest, newest = self._keep(place, about, place, sizes, share=share)
+            digest, newest = self._keep(place, about, place, (files, modes), share=share)
         except FileNotFoundError:
             raise NotFoundError(f"{path} does not exist") from None
         except OSError as error:
             raise _os_error(f"{path} cannot be kept in {self.folder}", error) from None
-        return CachedOutput(digest, sum(sizes), len(sizes), newest)
+        return CachedOutput(digest, sum(files), len(files), newest, _hidden(modes))
 
     def _shares(self, size: int, files: int) -> bool:
         """Whether an artifact is so large that second names take the place of copies."""
         return self.share and (size > self.copied or files > COPIED_FILES)
 
     def _keep(
-        self, path: bytes, about: os.stat_result, root: bytes, sizes: list[int], *, share: bool
+        self, path: bytes, about: os.stat_result, root: bytes, found: tuple[list[int], list[int]], *, share: bool
     ) -> tuple[str, int]:
-        """Return the digest and the newest time of change of a file or a folder that is kept now."""
+        """Return the digest and the newest time of change of a file or a folder that is kept now.
+
+        `found` gets the sizes of the files, and the modes of files and folders.
+        """
+        sizes, modes = found
+        modes.append(about.st_mode)
         if stat.S_ISREG(about.st_mode):
             sizes.append(about.st_size)
             return self._keep_file(path, about, share=share), about.st_mtime_ns
@@ -128,7 +137,7 @@ class ContentStore:
                 _check_link(root, path, target, entry.path)
                 digest = link_digest(target)
             else:
-                digest, changed = self._keep(entry.path, entry.stat(follow_symlinks=False), root, sizes, share=share)
+                digest, changed = self._keep(entry.path, entry.stat(follow_symlinks=False), root, found, share=share)
                 newest = max(newest, changed)
             items.append(Item(entry.name, digest, target))
         listing = write_listing(items)
@@ -138,7 +147,7 @@ class ContentStore:
 
     def _keep_file(self, path: bytes, about: os.stat_result, *, share: bool) -> str:
         executable = bool(about.st_mode & 0o111)
-        mode = 0o555 if executable else 0o444
+        mode = (0o555 if executable else 0o444) & (about.st_mode | stat.S_IRWXU)
         draft = os.fsencode(self.folder / "drafts" / f"{self._mark}{next(self._numbers):x}")
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -231,7 +240,8 @@ class ContentStore:
             raise _os_error(f"no room can be made for {path}", error) from None
         try:
             try:
-                self._put(output.digest, draft, parent, share=self._shares(output.size, output.files))
+                share = self._shares(output.size, output.files)
+                self._put(output.digest, draft, parent, share=share, hidden=output.hidden)
                 if not new:
                     remove_at(name, parent)
                 os.rename(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -249,11 +259,11 @@ class ContentStore:
         finally:
             os.close(parent)
 
-    def _put(self, digest: str, name: str | bytes, parent: int, *, share: bool) -> None:
+    def _put(self, digest: str, name: str | bytes, parent: int, *, share: bool, hidden: int = 0) -> None:
         if digest[0] != FOLDER:
-            self._put_file(digest, name, parent, share=share)
+            self._put_file(digest, name, parent, share=share, hidden=hidden)
             return
-        os.mkdir(name, dir_fd=parent)
+        os.mkdir(name, 0o777 & ~hidden, dir_fd=parent)
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         try:
             for item in read_listing(self.index.tree(digest)):
@@ -266,15 +276,19 @@ class ContentStore:
         finally:
             os.close(folder)
 
-    def _put_file(self, digest: str, name: str | bytes, parent: int, *, share: bool) -> None:
+    def _put_file(self, digest: str, name: str | bytes, parent: int, *, share: bool, hidden: int) -> None:
         kept = self._place(digest)
-        mode = 0o755 if digest[0] == EXECUTABLE else 0o644
+        mode = (0o755 if digest[0] == EXECUTABLE else 0o644) & ~hidden
         source = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             about = os.fstat(source)
             if self._clone(source, about.st_dev, name, mode, parent):
                 pass
-            elif share and self._link(kept, name, source, stat.S_IMODE(about.st_mode), parent):
+            elif (
+                share
+                and not about.st_mode & hidden
+                and self._link(kept, name, source, stat.S_IMODE(about.st_mode), parent)
+            ):
                 self._trust(os.fstat(source), digest)
                 return
             elif _copy(source, name, mode, parent) != digest[1:]:
@@ -351,7 +365,9 @@ class ContentStore:
             return
         try:
             # Not the folder above `.pipeline`: a project that is gone was moved.
-            for folder in (self.folder.parent, self.folder, self.folder / "objects", self.folder / "drafts"):
+            self.folder.parent.mkdir(exist_ok=True)
+            self.folder.mkdir(0o700, exist_ok=True)
+            for folder in (self.folder / "objects", self.folder / "drafts"):
                 folder.mkdir(exist_ok=True)
             self._join()
         except OSError as error:
@@ -449,6 +465,13 @@ def _size_of(path: bytes, about: os.stat_result, most: int) -> tuple[int, int]:
                 else:
                     size, files = size + entry.stat(follow_symlinks=False).st_size, files + 1
     return size, files
+
+
+def _hidden(modes: Collection[int]) -> int:
+    """Return the permissions of the group and of others without those who can read all files and folders."""
+    group = all(mode & stat.S_IRGRP for mode in modes)
+    others = all(mode & stat.S_IROTH for mode in modes)
+    return (0 if group else stat.S_IRWXG) | (0 if others else stat.S_IRWXO)
 
 
 def _create(name: str | bytes, mode: int, parent: int | None) -> int:

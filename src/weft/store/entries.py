@@ -65,13 +65,15 @@ _CLAIM: Final = "key, epoch, owner, run, step, task, host, pid, since, lease_unt
 class CachedOutput(Struct, frozen=True):
     """One artifact of a result: its digest, whose first letter is its kind, its bytes, and its newest time of change.
 
-    `files` counts the files in it; `modified_ns` is in ns since 1970.
+    `files` counts the files in it; `modified_ns` is in ns since 1970. `hidden` has the permissions of the group and of
+    others that the step took away from the artifact or from something in it.
     """
 
     digest: str
     size: int
     files: int
     modified_ns: int
+    hidden: int = 0
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -463,7 +465,7 @@ class CacheIndex:
                 "leaves": json.dumps(dict(entry.leaves)),
                 "outputs": json.dumps(
                     {
-                        name: [output.digest, output.size, output.files, output.modified_ns]
+                        name: [output.digest, output.size, output.files, output.modified_ns, output.hidden]
                         for name, output in entry.outputs.items()
                     }
                 ),

@@ -142,6 +142,44 @@ def test_the_exit_code_is_right_where_nothing_can_be_written(tmp_path, words, co
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_letters_that_the_encoding_of_the_output_lacks_are_escaped(tmp_path, encoding, unbuffered):
+    def told(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", "from weft.cli.main import command; command()", *words],
+            cwd=tmp_path, env=env, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode(encoding)
+
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": encoding, "PYTHONUNBUFFERED": unbuffered}
+    (tmp_path / "ü.yaml").write_text(
+        'name: w\nentry_points: {a: {command: "echo {{s}}", parameters: {s: 日本}}}\n', "utf-8"
+    )
+    assert told("run", "ü.yaml", "-q", "--note", "名 ü") == "run-000001\n"
+    assert "run-000001" in told("show", "@last")
+    run = json.loads(told("show", "@last", "--json"))["run"]
+    assert (Path(run["file"]).name, run["note"], run["parameters"]) == ("ü.yaml", "名 ü", {"a.s": "日本"})
+    assert json.loads(told("logs", "@last", "--json"))["line"] == "日本"
+
+
+@pytest.mark.parametrize("name", ["queue", "json"])
+def test_a_file_in_place_of_a_module_of_python_is_named(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("WORDS = []\n")
+    (tmp_path / "flow.py").write_text(
+        "import weft\n@weft.command\ndef say():\n    return 'echo'\n@weft.pipeline\ndef flow():\n    say()\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "run", "flow.py"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert f"{tmp_path / name}.py is imported in place of Python's own module {name}" in done.stderr
+    assert "fault of Weft" not in done.stderr
+
+
 @pytest.mark.parametrize("words", [["--version"], ["errors"], ["config", "show"], ["--help"]])
 def test_whoever_has_stopped_reading_is_told_by_the_exit_code(tmp_path, words):
     command = [sys.executable, "-c", "from weft.cli.main import command; command()", *words]

@@ -42,6 +42,13 @@ def artifact(tmp_path):
     return folder
 
 
+@pytest.fixture
+def usual_mask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 def kept(store: ContentStore) -> list[Path]:
     return sorted(store.folder.glob("objects/*/*"))
 
@@ -191,3 +198,38 @@ def test_sweeping_leaves_what_is_wanted(store, artifact):
     assert store.problem(single) == ""
     assert "is gone" in store.problem(whole)
     assert store.size() == (1, 3)
+
+
+@pytest.mark.usefixtures("usual_mask")
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode", "found"), [(0o600, 0o755, 0), (0o644, 0o700, 0), (0o640, 0o750, 0o50)]
+)
+def test_what_a_step_hides_from_other_users_stays_hidden(store, tmp_path, file_mode, folder_mode, found):
+    """`found` is what the group and others may do with the folder."""
+    source = tmp_path / "source"
+    source.mkdir(folder_mode)
+    source.chmod(folder_mode)
+    (source / "key").write_text("secret")
+    (source / "key").chmod(file_mode)
+    (source / "open").write_text("open")
+    output = store.keep(str(source))
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+    put(store, output, str(tmp_path), f"{tmp_path}/copy")
+    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) & 0o77 == found
+    assert stat.S_IMODE((source / "key").stat().st_mode) & 0o77 == file_mode & 0o77
+    single = store.keep(str(source / "key"))
+    put(store, single, str(tmp_path), f"{tmp_path}/single")
+    assert stat.S_IMODE((tmp_path / "single").stat().st_mode) & 0o77 == file_mode & 0o77
+
+
+@pytest.mark.usefixtures("usual_mask")
+def test_equal_content_is_as_open_as_each_step_left_it(store, tmp_path):
+    for name, mode in (("open", 0o644), ("key", 0o600)):
+        (tmp_path / name).write_text("the same")
+        (tmp_path / name).chmod(mode)
+    outputs = {name: store.keep(str(tmp_path / name)) for name in ("open", "key")}
+    assert outputs["open"].digest == outputs["key"].digest
+    assert len(kept(store)) == 1
+    for name, allowed in (("open", 0o44), ("key", 0)):
+        put(store, outputs[name], str(tmp_path), f"{tmp_path}/{name}2")
+        assert stat.S_IMODE((tmp_path / f"{name}2").stat().st_mode) & 0o77 == allowed

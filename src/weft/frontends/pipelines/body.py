@@ -358,6 +358,10 @@ def _false(condition: Any, values: _Values, name: str) -> str:
         return conditions.why_false(text)
     except conditions.ConditionError as error:
         message = f"the condition of {name} cannot be answered: {show(text)}: {error}"
+        parts = () if isinstance(condition, str) else [part for part in condition if not isinstance(part, str)]
+        empty = [part_name for kind, part_name in parts if kind != ITEM and not values.of(kind, part_name).strip()]
+        if empty:
+            message += f"; there is nothing in {', '.join(dict.fromkeys(empty))}"
         raise TaskError(message, task=name, hint=conditions.HINT) from None
 
 

@@ -195,6 +195,8 @@ def _hint(graph: LogicalGraph, step: str) -> str:
         for loop in (above, re.sub(r"-[0-9]+$", "", above)):
             if loop in unfolded:
                 return f"{loop} loops over an artifact: its items are known only in the run. Name it as a whole: {loop}"
+    if (loop := re.sub(r"-[0-9]+$", "", step)) != step and loop in known:
+        return f"The items of {loop} cannot be chosen one by one. Name it as a whole: {loop}"
     # The end of a path, or a dag inside another.
     inner = dict.fromkeys(name[: at + len(step)] for name in known if (at := f".{name}.".find(f".{step}.")) > 0)
     if inner:

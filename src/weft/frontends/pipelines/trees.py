@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date, time
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +56,11 @@ def _mark(where: SourceLine) -> FilePosition:
 
 
 def node_of(value: Any, mark: FilePosition) -> yaml.Node:
-    """Return plain values as a node; other values become text, which the reader refuses."""
+    """Return plain values as a node, dates and times as text; others become text too, which the reader refuses."""
     if isinstance(value, Enum):
         value = value.value
+    elif isinstance(value, date | time):
+        value = value.isoformat()
     if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         from dataclasses import asdict
 

@@ -234,3 +234,16 @@ def test_the_stronger_of_two_places_wins_by_a_bare_name_too(file):
     assert layered(str(file), below, {"first.rows": "5"}) == {**below, "first.rows": "5"}
     assert layered(f"{__file__}:talk", {"tell.word": "a"}, {"word": "b"}) == {"tell.word": "a", "word": "b"}
     assert layered(f"{__file__}:mumble", {"tell.word": "a"}, {"word": "b"}) == {"word": "b"}
+
+
+def test_dates_of_a_profile_of_the_project_are_plain_text(file):
+    (file.parent / "weft.toml").write_text(
+        "[profiles.big]\nparameters = {day = 2024-01-02, days = [10:30:00]}\n"
+        "steps.first.env = {DAY = 2024-01-02T10:30:00}\n"
+    )
+    file.write_text(
+        TEXT.replace("{command: x, parameters: {rows: 1}}", "{command: x, parameters: {rows: 1, day: none, days: []}}")
+    )
+    first = load_pipeline(str(file), profile="big").pipeline.steps["first"]
+    assert (first.parameters["day"].value, first.parameters["days"].value) == ("2024-01-02", ("10:30:00",))
+    assert first.env["DAY"].value == "2024-01-02T10:30:00"
