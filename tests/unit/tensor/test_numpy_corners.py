@@ -850,3 +850,43 @@ def test_casting_holds_for_what_is_given():
 def test_a_norm_along_one_axis_twice_is_refused(keepdims):
     with pytest.raises(ValueError, match="Duplicate axes"):
         wt.linalg.norm(wt.ones((2, 2)), ord=1, axis=(1, -1), keepdims=keepdims)
+
+
+@pytest.mark.parametrize("kind", ["U3", "S3"])
+@pytest.mark.parametrize("method", ["nearest", "lower", "higher", "inverted_cdf"])
+@pytest.mark.parametrize("q", [0.5, [0.1, 0.9]])
+def test_quantiles_of_text_are_whole(kind, method, q):
+    values = np.array([["aaa", "b"], ["cc", "ddd"]], kind)
+    x = wt.asarray(values, chunk_size=1)
+    for axis in (None, 0, 1):
+        found, wanted = np.quantile(x, q, axis, method=method), np.quantile(values, q, axis, method=method)
+        np.testing.assert_array_equal(found.fetch(), wanted)
+        assert found.dtype == values.dtype
+
+
+def test_quantiles_of_long_text_are_whole():
+    values = np.array([f"{n:05}" for n in range(30_000)])
+    with wt.Session(workers=1, direct=False):
+        found = np.percentile(wt.asarray(values, chunk_size=4_000), [10, 33.3], method="nearest").fetch()
+    np.testing.assert_array_equal(found, np.percentile(values, [10, 33.3], method="nearest"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "default"),
+    [
+        (np.float64, np.float32, 0.1),
+        (np.float32, np.float64, 0.1),
+        (np.complex128, np.float16, 2**40),
+        (np.int64, np.uint8, -1),
+        (np.int64, np.uint8, 300),
+        (np.float64, np.uint8, -1.5),
+        (np.uint8, np.int8, 200),
+    ],
+)
+def test_the_default_of_select_has_the_type_of_all_choices(first, second, default):
+    one, other = np.array([1, 2, 3, 4], first), np.array([5, 6, 7, 8], second)
+    conditions = [np.array([True, False, False, False]), np.array([True, True, False, False])]
+    found = wt.select(
+        [wt.asarray(c, chunk_size=3) for c in conditions], [wt.asarray(one, chunk_size=2), other], default
+    )
+    same(found, np.select(conditions, [one, other], default))
