@@ -890,3 +890,37 @@ def test_the_default_of_select_has_the_type_of_all_choices(first, second, defaul
         [wt.asarray(c, chunk_size=3) for c in conditions], [wt.asarray(one, chunk_size=2), other], default
     )
     same(found, np.select(conditions, [one, other], default))
+
+
+NUMBERS_THAT_DO_NOT_FIT = [
+    lambda xp, x, n: np.put(x, [0], n),
+    lambda xp, x, n: np.put(x, [0, 1], [1, n]),
+    lambda xp, x, n: np.putmask(x, x > 1, n),
+    lambda xp, x, n: np.putmask(x, x > 1, [n, 1, 2]),
+    lambda xp, x, n: np.place(x, x > 1, n),
+    lambda xp, x, n: np.put_along_axis(x, np.array([0]), n, 0),
+    lambda xp, x, n: np.copyto(x, n),
+    lambda xp, x, n: x.fill(n),
+    lambda xp, x, n: np.add(x, n, dtype=x.dtype),
+    lambda xp, x, n: np.multiply(n, x, dtype=x.dtype, casting="unsafe"),
+    lambda xp, x, n: np.gcd(x, n, dtype=x.dtype),
+    lambda xp, x, n: np.less(x, n, dtype=bool),
+    lambda xp, x, n: np.equal(n, x, dtype=bool),
+    lambda xp, x, n: xp.arange(n, n + 2, dtype=x.dtype),
+    lambda xp, x, n: xp.arange(0, 2 * n, n, dtype=x.dtype),
+]
+
+
+@pytest.mark.parametrize("call", NUMBERS_THAT_DO_NOT_FIT)
+@pytest.mark.parametrize(
+    ("dtype", "n"), [(np.uint8, -1), (np.uint8, 300), (np.int8, 150), (np.uint64, -3), (np.int8, 3)]
+)
+def test_whole_numbers_that_do_not_fit_are_refused(call, dtype, n):
+    seen = []
+    for xp, x in ((np, np.array([1, 2, 3], dtype)), (wt, wt.asarray(np.array([1, 2, 3], dtype), chunk_size=2))):
+        try:
+            made = call(xp, x, n)
+            seen.append(np.asarray(x if made is None else made).tolist())
+        except OverflowError:
+            seen.append("refused")
+    assert seen[0] == seen[1]
