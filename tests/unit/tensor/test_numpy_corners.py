@@ -924,3 +924,26 @@ def test_whole_numbers_that_do_not_fit_are_refused(call, dtype, n):
         except OverflowError:
             seen.append("refused")
     assert seen[0] == seen[1]
+
+
+COMPARED = [
+    np.array(["a", "b"]),
+    np.array([b"a", b"b"]),
+    np.array(["2020-01-01", "2021-01-01"], "M8[D]"),
+    np.array([1, 2], "m8[s]"),
+    np.array([1.0, 2.0]),
+    np.array([1, 2], np.int8),
+    np.array([1, None], object),
+]
+
+
+@pytest.mark.parametrize(
+    "other", [*COMPARED, 3, 1j, True, None, "a", b"a", np.float32(2), np.datetime64("2020-01-01")], ids=repr
+)
+@pytest.mark.parametrize("values", COMPARED, ids=repr)
+def test_equality_has_an_answer_for_what_cannot_be_compared(values, other):
+    x = wt.asarray(values, chunk_size=1)
+    same(x == other, values == other)
+    same(x != other, values != other)
+    assert bool(np.array_equal(x, other)) == np.array_equal(values, other)
+    assert bool(np.array_equiv(x, other)) == np.array_equiv(values, other)
