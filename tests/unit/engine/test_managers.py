@@ -227,22 +227,20 @@ def test_a_rejected_decision_is_told_and_the_job_goes_on(hand):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "reason"),
+    ("kind", "fields", "reason"),
     [
-        (5, "an int is not a decision"),
-        (Schedule, "a type is not a decision"),
-        (Schedule("b", "3"), "n of Schedule is '3'; it takes a whole number"),
-        (SetParallelism("b", 1.5), "n of SetParallelism is 1.5; it takes a whole number"),
-        (SetParallelism("b", 2, routers=5), "routers of SetParallelism is 5; it takes pairs of an edge and a router"),
-        (SetParallelism("b", 2, items=5), "items of SetParallelism is 5; it takes None or a list with one item"),
-        (SetEdge("a->b", movement="x"), "movement of SetEdge is 'x'; it takes None or a Movement"),
-        (Fail("b", 5), "reason of Fail is 5; it takes text"),
-        (Finish(["b"], "enough"), "vertex of Finish is ['b']; it takes text"),
+        (int, {}, "an int is not a decision"),
+        (Schedule, {"vertex": "b", "n": "3"}, "n of Schedule is '3'; it takes a whole number"),
+        (SetParallelism, {"vertex": "b", "n": 1.5}, "n of SetParallelism is 1.5; it takes a whole number"),
+        (SetParallelism, {"vertex": "b", "n": 2, "routers": 5}, "routers of SetParallelism is 5; it takes pairs"),
+        (SetParallelism, {"vertex": "b", "n": 2, "items": 5}, "items of SetParallelism is 5; it takes None or a list"),
+        (SetEdge, {"edge": "a->b", "movement": "x"}, "movement of SetEdge is 'x'; it takes None or a Movement"),
+        (Fail, {"vertex": "b", "reason": 5}, "reason of Fail is 5; it takes text"),
+        (Finish, {"vertex": ["b"], "reason": "enough"}, "vertex of Finish is ['b']; it takes text"),
     ],
-    ids=str,
 )
-def test_an_answer_with_something_of_another_form_is_rejected(hand, wrong, reason):
-    told = Told(lambda view, memo: ((wrong,), None), moments=frozenset({Moment.STARTED}))
+def test_an_answer_with_something_of_another_form_is_rejected(hand, kind, fields, reason):
+    told = Told(lambda view, memo: ((kind(**fields),), None), moments=frozenset({Moment.STARTED}))
     h = with_manager(hand, pair(n=Range(1, 4)), told)
     assert run_out(h, [0, 1])[-1] == "complete succeeded"
     assert f"rejected: {reason}" in "".join(h.master.inspector.story("b"))

@@ -947,3 +947,13 @@ def test_equality_has_an_answer_for_what_cannot_be_compared(values, other):
     same(x != other, values != other)
     assert bool(np.array_equal(x, other)) == np.array_equal(values, other)
     assert bool(np.array_equiv(x, other)) == np.array_equiv(values, other)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "nanvar", "nanstd"])
+def test_a_correction_counts_beside_a_ddof_of_0(name):
+    values = np.array([[1.0, 2.0, 4.0]])
+    x = wt.asarray(values, chunk_size=2)
+    ours, numpys = getattr(wt, name), getattr(np, name)
+    assert float(ours(x, ddof=0, correction=1)) == pytest.approx(float(numpys(values, ddof=0, correction=1)))
+    with pytest.raises(ValueError, match="can't be provided simultaneously"):
+        ours(x, ddof=1, correction=1)
