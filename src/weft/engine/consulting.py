@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from weft.engine.decisions import Fail, Schedule, SetParallelism
+from weft.engine.decisions import Fail, Schedule, SetParallelism, check_form
 from weft.engine.machines.vertex import ENDED, VertexState
 from weft.engine.notes import NoteKind, data_of, figures_of
 from weft.engine.policy import JOB_POLICY, InputView, Moment, View
@@ -183,8 +183,9 @@ def _ask(core: Core, stage: Stage, manager: VertexManager, apply: Callable[[Core
         decisions = (Fail(stage.id, error.message),)
     seen = figures_of(view) if decisions else {}
     for decision in decisions:
-        core.note(stage.id, NoteKind.MANAGER_DECIDED, data_of(decision, stage.id), seen)
         try:
+            check_form(decision)
+            core.note(stage.id, NoteKind.MANAGER_DECIDED, data_of(decision, stage.id), seen)
             core.claim(f"the manager of {stage.id}", decision)
             apply(core, decision)
         except WeftError as error:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence, Sized
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
+
+from weft.graph.logical import Movement, Scheduling, Storage
+from weft.model.errors import GraphError
+from weft.model.wording import type_of
 
 if TYPE_CHECKING:
-    from weft.graph.logical import Movement, Patch, Scheduling, Storage
+    from weft.graph.logical import Patch
     from weft.graph.routing import Router
     from weft.model.resources import Resources
 
@@ -194,3 +198,39 @@ Decision = (
     | AskController
     | WakeAt
 )
+
+
+def _of(*kinds: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+def _routed(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(one, tuple | list) and len(one) == 2 for one in value)
+
+
+_FIELDS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    **dict.fromkeys(("vertex", "edge", "choice", "branch", "name", "reason"), (_of(str), "text")),
+    "n": (_of(SupportsIndex), "a whole number"),
+    "routers": (_routed, "pairs of an edge and a router"),
+    "items": (_of(type(None), Sized), "None or a list with one item for each task"),
+    "scheduling": (_of(type(None), Scheduling), "None or a Scheduling"),
+    "storage": (_of(type(None), Storage), "None or a Storage"),
+    "movement": (_of(type(None), Movement), "None or a Movement"),
+}
+"""The form of the fields of decisions that programs make."""
+
+
+def check_form(decision: Any) -> None:
+    """Raise GraphError if something is no decision, or has a field of another type than it takes."""
+    if not isinstance(decision, Decision):
+        raise GraphError(
+            f"{type_of(decision)} is not a decision",
+            rule="decision",
+            hint="The decisions are classes of weft.engine.decisions.",
+        )
+    for field, value in zip(decision._fields, decision, strict=True):
+        fits, wanted = _FIELDS.get(field, (None, ""))
+        if fits is not None and not fits(value):
+            raise GraphError(
+                f"{field} of {type(decision).__name__} is {value!r:.100}; it takes {wanted}", rule="decision"
+            )

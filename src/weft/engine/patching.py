@@ -27,6 +27,7 @@ from weft.engine.decisions import (
     SetEdge,
     SetParallelism,
     SetResources,
+    check_form,
 )
 from weft.engine.failures import fatal
 from weft.engine.machines.vertex import ENDED, VertexState
@@ -185,6 +186,7 @@ def _wanted(waiting: list[Stage], deciding: list[ChoiceRow]) -> str:
 
 def apply(core: Core, decision: Any) -> None:
     """Validate one decision and apply it. GraphError: it is not allowed now, or does not concern the graph."""
+    check_form(decision)
     carry_out = _DECISIONS.get(type(decision))
     if carry_out is None:
         raise GraphError(

@@ -62,6 +62,8 @@ def as_raised(error: TaskError) -> TaskError:
     found = error.origin.kind if error.origin is not None else _named(error.raised)
     if _can_be_caught(found):
         for kind in found.__mro__[: found.__mro__.index(Exception)]:
+            if issubclass(kind, _ENDS_OF_ITERATION):
+                continue
             # The class of the user may not be mixed: fields in C, instances that need arguments, code that runs for
             # each subclass. What catches one of its bases still works then.
             with suppress(Exception):
@@ -114,6 +116,9 @@ def _reduced(error: TaskError) -> tuple[Any, ...]:
             plain.__dict__.pop(name, None)
     return as_raised, (plain,)
 
+
+_ENDS_OF_ITERATION = (StopIteration, StopAsyncIteration)
+"""Classes that an error of a task is never of: a loop over results would end at it as if there were no more."""
 
 _OWN = frozenset(TaskError("").__dict__)
 """The attributes of every error of a task, which those of the user's exception do not replace."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.consulting import view_of
-from weft.engine.decisions import Emit, Finish, Schedule, SetParallelism, SetResources
+from weft.engine.decisions import Emit, Fail, Finish, Schedule, SetEdge, SetParallelism, SetResources
 from weft.engine.master import Master
 from weft.engine.policy import Moment, VertexManager, View
 from weft.engine.replay import Tape
@@ -224,6 +224,26 @@ def test_a_rejected_decision_is_told_and_the_job_goes_on(hand):
     story = "".join(h.master.inspector.story("b"))
     assert "its manager decides: a: 9 tasks" in story
     assert "rejected: vertex 'a' has started" in story
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "reason"),
+    [
+        (int, {}, "an int is not a decision"),
+        (Schedule, {"vertex": "b", "n": "3"}, "n of Schedule is '3'; it takes a whole number"),
+        (SetParallelism, {"vertex": "b", "n": 1.5}, "n of SetParallelism is 1.5; it takes a whole number"),
+        (SetParallelism, {"vertex": "b", "n": 2, "routers": 5}, "routers of SetParallelism is 5; it takes pairs"),
+        (SetParallelism, {"vertex": "b", "n": 2, "items": 5}, "items of SetParallelism is 5; it takes None or a list"),
+        (SetEdge, {"edge": "a->b", "movement": "x"}, "movement of SetEdge is 'x'; it takes None or a Movement"),
+        (Fail, {"vertex": "b", "reason": 5}, "reason of Fail is 5; it takes text"),
+        (Finish, {"vertex": ["b"], "reason": "enough"}, "vertex of Finish is ['b']; it takes text"),
+    ],
+)
+def test_an_answer_with_something_of_another_form_is_rejected(hand, kind, fields, reason):
+    told = Told(lambda view, memo: ((kind(**fields),), None), moments=frozenset({Moment.STARTED}))
+    h = with_manager(hand, pair(n=Range(1, 4)), told)
+    assert run_out(h, [0, 1])[-1] == "complete succeeded"
+    assert f"rejected: {reason}" in "".join(h.master.inspector.story("b"))
 
 
 def test_a_manager_that_cannot_decide_fails_its_vertex(hand):

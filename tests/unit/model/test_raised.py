@@ -32,6 +32,10 @@ class CodeError(Exception):
         cls.code = code
 
 
+class NoMoreError(StopIteration, LookupError):
+    pass
+
+
 class NotThereError(CodeError, KeyError, code=404):
     pass
 
@@ -61,3 +65,12 @@ def test_a_class_that_cannot_be_mixed_is_caught_by_its_nearest_base(kind, caught
 def test_a_class_without_such_a_base_leaves_the_error_as_it_is():
     assert type(raised(ExceptionGroup)) is TaskError
     assert type(raised(CodeError)) is TaskError
+
+
+@pytest.mark.parametrize(
+    ("kind", "caught"), [(StopIteration, TaskError), (StopAsyncIteration, TaskError), (NoMoreError, LookupError)]
+)
+def test_no_error_of_a_task_looks_like_the_end_of_an_iteration(kind, caught):
+    error = raised(kind)
+    assert not isinstance(error, StopIteration | StopAsyncIteration)
+    assert isinstance(error, caught)

@@ -27,6 +27,12 @@ def seven_fails(value):
     return value
 
 
+def ends_at_two(value):
+    if value == 2:
+        raise StopIteration(value)
+    return value
+
+
 def fails_once(path):
     if not path.exists():
         path.touch()
@@ -285,3 +291,12 @@ def test_bars_are_shown_while_the_reader_waits(threads, monkeypatch):
     assert threads.map(waits_for(shown), range(3), name="waits").results() == [None] * 3
     assert "waits" in stream.getvalue()
     assert "0/3" in stream.getvalue()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_function_that_raises_stop_iteration_does_not_end_the_results(ordered):
+    with weft.Session(workers=1) as session:
+        with pytest.raises(TaskError, match=r"ends_at_two\[2\] failed for the item 2: StopIteration: 2"):
+            list(session.map(ends_at_two, range(5), ordered=ordered))
+        found = list(session.map(ends_at_two, range(5), ordered=ordered, return_exceptions=True))
+    assert [one for one in found if not isinstance(one, TaskError)] == [0, 1, 3, 4]

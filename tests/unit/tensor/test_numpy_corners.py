@@ -850,3 +850,110 @@ def test_casting_holds_for_what_is_given():
 def test_a_norm_along_one_axis_twice_is_refused(keepdims):
     with pytest.raises(ValueError, match="Duplicate axes"):
         wt.linalg.norm(wt.ones((2, 2)), ord=1, axis=(1, -1), keepdims=keepdims)
+
+
+@pytest.mark.parametrize("kind", ["U3", "S3"])
+@pytest.mark.parametrize("method", ["nearest", "lower", "higher", "inverted_cdf"])
+@pytest.mark.parametrize("q", [0.5, [0.1, 0.9]])
+def test_quantiles_of_text_are_whole(kind, method, q):
+    values = np.array([["aaa", "b"], ["cc", "ddd"]], kind)
+    x = wt.asarray(values, chunk_size=1)
+    for axis in (None, 0, 1):
+        found, wanted = wt.quantile(x, q, axis, method=method), np.quantile(values, q, axis, method=method)
+        np.testing.assert_array_equal(found.fetch(), wanted)
+        assert found.dtype == values.dtype
+
+
+def test_quantiles_of_long_text_are_whole():
+    values = np.array([f"{n:05}" for n in range(30_000)])
+    with wt.Session(workers=1, direct=False):
+        found = np.asarray(np.percentile(wt.asarray(values, chunk_size=4_000), [10, 33.3], method="nearest"))
+    np.testing.assert_array_equal(found, np.percentile(values, [10, 33.3], method="nearest"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "default"),
+    [
+        (np.float64, np.float32, 0.1),
+        (np.float32, np.float64, 0.1),
+        (np.complex128, np.float16, 2**40),
+        (np.int64, np.uint8, -1),
+        (np.int64, np.uint8, 300),
+        (np.float64, np.uint8, -1.5),
+        (np.uint8, np.int8, 200),
+    ],
+)
+def test_the_default_of_select_has_the_type_of_all_choices(first, second, default):
+    one, other = np.array([1, 2, 3, 4], first), np.array([5, 6, 7, 8], second)
+    conditions = [np.array([True, False, False, False]), np.array([True, True, False, False])]
+    found = wt.select(
+        [wt.asarray(c, chunk_size=3) for c in conditions], [wt.asarray(one, chunk_size=2), other], default
+    )
+    same(found, np.select(conditions, [one, other], default))
+
+
+NUMBERS_THAT_DO_NOT_FIT = [
+    lambda xp, x, n: np.put(x, [0], n),
+    lambda xp, x, n: np.put(x, [0, 1], [1, n]),
+    lambda xp, x, n: np.putmask(x, x > 1, n),
+    lambda xp, x, n: np.putmask(x, x > 1, [n, 1, 2]),
+    lambda xp, x, n: np.place(x, x > 1, n),
+    lambda xp, x, n: np.put_along_axis(x, np.array([0]), n, 0),
+    lambda xp, x, n: np.copyto(x, n),
+    lambda xp, x, n: x.fill(n),
+    lambda xp, x, n: np.add(x, n, dtype=x.dtype),
+    lambda xp, x, n: np.multiply(n, x, dtype=x.dtype, casting="unsafe"),
+    lambda xp, x, n: np.gcd(x, n, dtype=x.dtype),
+    lambda xp, x, n: np.less(x, n, dtype=bool),
+    lambda xp, x, n: np.equal(n, x, dtype=bool),
+    lambda xp, x, n: xp.arange(n, n + 2, dtype=x.dtype),
+    lambda xp, x, n: xp.arange(0, 2 * n, n, dtype=x.dtype),
+]
+
+
+@pytest.mark.parametrize("call", NUMBERS_THAT_DO_NOT_FIT)
+@pytest.mark.parametrize(
+    ("dtype", "n"), [(np.uint8, -1), (np.uint8, 300), (np.int8, 150), (np.uint64, -3), (np.int8, 3)]
+)
+def test_whole_numbers_that_do_not_fit_are_refused(call, dtype, n):
+    seen = []
+    for xp, x in ((np, np.array([1, 2, 3], dtype)), (wt, wt.asarray(np.array([1, 2, 3], dtype), chunk_size=2))):
+        try:
+            made = call(xp, x, n)
+            seen.append(np.asarray(x if made is None else made).tolist())
+        except OverflowError:
+            seen.append("refused")
+    assert seen[0] == seen[1]
+
+
+COMPARED = [
+    np.array(["a", "b"]),
+    np.array([b"a", b"b"]),
+    np.array(["2020-01-01", "2021-01-01"], "M8[D]"),
+    np.array([1, 2], "m8[s]"),
+    np.array([1.0, 2.0]),
+    np.array([1, 2], np.int8),
+    np.array([1, None], object),
+]
+
+
+@pytest.mark.parametrize(
+    "other", [*COMPARED, 3, 1j, True, None, "a", b"a", np.float32(2), np.datetime64("2020-01-01")], ids=repr
+)
+@pytest.mark.parametrize("values", COMPARED, ids=repr)
+def test_equality_has_an_answer_for_what_cannot_be_compared(values, other):
+    x = wt.asarray(values, chunk_size=1)
+    same(x == other, values == other)
+    same(x != other, values != other)
+    assert bool(np.array_equal(x, other)) == np.array_equal(values, other)
+    assert bool(np.array_equiv(x, other)) == np.array_equiv(values, other)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "nanvar", "nanstd"])
+def test_a_correction_counts_beside_a_ddof_of_0(name):
+    values = np.array([[1.0, 2.0, 4.0]])
+    x = wt.asarray(values, chunk_size=2)
+    ours, numpys = getattr(wt, name), getattr(np, name)
+    assert float(ours(x, ddof=0, correction=1)) == pytest.approx(float(numpys(values, ddof=0, correction=1)))
+    with pytest.raises(ValueError, match="can't be provided simultaneously"):
+        ours(x, ddof=1, correction=1)

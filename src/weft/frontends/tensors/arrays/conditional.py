@@ -37,10 +37,12 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         if one.dtype.kind != "b":
             raise TypeError(f"invalid entry {at} in condlist: should be boolean ndarray")
     whole = np.broadcast_shapes(*[one.shape for one in conditions], *[np.shape(one) for one in choices[:-1]])
-    made: Any = choices[-1]
-    for condition, choice in zip(reversed(conditions), reversed(choices[:-1]), strict=True):
+    # In their common type: the type of two of them may hold less. OverflowError: a number does not fit.
+    held = [one.astype(dtype, copy=False) if isinstance(one, Tensor) else np.asarray(one, dtype) for one in choices]
+    made: Any = held[-1]
+    for condition, choice in zip(reversed(conditions), reversed(held[:-1]), strict=True):
         made = searching.where(condition, choice, made)
-    return shapes.broadcast_to(as_tensor(made).astype(dtype), whole)
+    return shapes.broadcast_to(as_tensor(made), whole)
 
 
 class _Piecewise:

@@ -293,6 +293,8 @@ def arange(
     kind = np.dtype(dtype)
     if kind.kind not in "biufcO":
         raise TypeError(f"arange makes numbers and dates, not {kind}: give another dtype, and .astype of the result")
+    if kind.kind in "iu" and isinstance(start, int) and isinstance(step, int):
+        np.asarray([start, start + step][:n], kind)  # OverflowError: NumPy refuses the first two that do not fit
     return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, kind))
 
 

@@ -39,7 +39,7 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Any:
         np.broadcast_shapes(one.shape, other.shape)
     except ValueError:
         return as_tensor(False)
-    return statistics.all(apply(np.equal, one, other))
+    return statistics.all(one == other)
 
 
 @public()

@@ -118,6 +118,8 @@ def nanvar(
     correction: float | None = None,
 ) -> Tensor:
     """Return the variance of the elements other than NaN; NaN for at most `ddof` (or `correction`) elements."""
+    if ddof and correction is not None:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
     ddof = ddof if correction is None else correction
     given = as_tensor(x)
     mask = _not_nan(given, where, dtype)

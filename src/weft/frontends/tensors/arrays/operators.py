@@ -20,7 +20,7 @@ from weft.frontends.tensors.blocks import elementwise
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.arrays.executables import ExecutableTuple
-    from weft.frontends.tensors.types import ArrayLike
+    from weft.frontends.tensors.types import ArrayLike, DType
 
 Unary = Callable[[Any], Tensor]
 Binary = Callable[[Any, Any], Tensor]
@@ -91,6 +91,8 @@ def _equality(ufunc: np.ufunc) -> Any:
     def method(self: Tensor, other: Any) -> Any:
         other = _of_numpy(other)
         if isinstance(other, _OPERANDS) and isinstance(other, Scalar):
+            if not _comparable(ufunc, self.dtype, np.asarray(other).dtype if isinstance(other, bool) else type(other)):
+                return all_the_same(ufunc is np.not_equal, self)
             return apply(ufunc, self, other)
         if not (isinstance(other, _OPERANDS) or other is None):
             return NotImplemented
@@ -98,11 +100,22 @@ def _equality(ufunc: np.ufunc) -> Any:
         kinds = {self.dtype.kind, given.dtype.kind}
         if len(kinds) > 1 and (kinds & {"S", "U"} or other is None) and self.dtype.kind != "O":
             return all_the_same(ufunc is np.not_equal, self, given)
+        if "V" not in kinds and not _comparable(ufunc, self.dtype, given.dtype):
+            return all_the_same(ufunc is np.not_equal, self, given)
         if kinds == {"V"}:
             return _equal_records(operator.eq if ufunc is np.equal else operator.ne, self, given)
         return apply(ufunc, self, given)
 
     return method
+
+
+def _comparable(ufunc: np.ufunc, dtype: DType, other: Any) -> bool:
+    """Return whether NumPy compares elements of a dtype with those of another one, or with Python's numbers."""
+    try:
+        ufunc.resolve_dtypes((dtype, other, None))
+    except TypeError:
+        return False
+    return True
 
 
 @needs_lengths

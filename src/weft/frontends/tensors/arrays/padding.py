@@ -34,8 +34,8 @@ def pad(
 
     The modes are those of `numpy.pad` that have names, without "empty". NotImplementedError: another one.
     """
-    given = as_tensor(x)
-    made = Tensor(given._node, given.order)  # not a view, even with no element more
+    whole = as_tensor(x)
+    made = Tensor(whole._node, whole.order)  # not a view, even with no element more
     repeated = mode in ("edge", "wrap", "reflect", "symmetric")
     if not (repeated or mode in ("constant", "linear_ramp", *_SUMMARIES)) or reflect_type != "even":
         raise NotImplementedError(

@@ -9,6 +9,7 @@ import numpy as np
 from weft.frontends.tensors import reductions
 from weft.frontends.tensors.arrays import searching, shapes
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays.conversion import is_plain
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.repeating import resize
 
@@ -23,10 +24,10 @@ def _changed(x: Any, name: str) -> Tensor:
 
 
 def _castable(values: Any, x: Tensor) -> Tensor:
+    if is_plain(values):
+        return as_tensor(np.asarray(values, x.dtype))  # OverflowError, ValueError: a number does not fit
     made = as_tensor(values)
-    if not isinstance(values, int | float | complex | list | tuple) and not np.can_cast(
-        made.dtype, x.dtype, "same_kind"
-    ):
+    if not isinstance(values, list | tuple) and not np.can_cast(made.dtype, x.dtype, "same_kind"):
         raise TypeError(f"Cannot cast array data from {made.dtype!r} to {x.dtype!r} according to the rule 'same_kind'")
     return made
 
@@ -90,10 +91,11 @@ def put_along_axis(arr: Any, indices: ArrayLike, values: ArrayLike, axis: int | 
     The array is read as one chunk. IndexError: an index is no whole number.
     """
     given, at = _changed(arr, "put_along_axis"), as_tensor(indices)
+    new = as_tensor(np.asarray(values, given.dtype) if is_plain(values) else values)
     if axis is None:
         if at.ndim != 1:
             raise ValueError("when axis=None, `indices` must have a single dimension.")
-        _set_flat(given, at, as_tensor(values))
+        _set_flat(given, at, new)
         return
     along = reductions.axis_of(axis, given.ndim)
     if at.dtype.kind not in "iu":
@@ -104,4 +106,4 @@ def put_along_axis(arr: Any, indices: ArrayLike, values: ArrayLike, axis: int | 
     for a, n in enumerate(given.shape):
         size = [-1 if other == a else 1 for other in range(given.ndim)]
         index.append(at if a == along else np.arange(n).reshape(size))
-    given[tuple(index)] = as_tensor(values).astype(given.dtype)
+    given[tuple(index)] = new.astype(given.dtype)

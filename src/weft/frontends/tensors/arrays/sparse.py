@@ -433,7 +433,9 @@ class SparseTensor(Executable):
         """
         if where is not True:
             raise TypeError("where= is not supported for sparse arrays: give x.todense()")
-        less = correction if ddof is None else ddof
+        if ddof and correction:
+            raise ValueError("ddof and correction can't be provided simultaneously.")
+        less = ddof or correction
         middle, n = self.mean(axis, keepdims=True), self._along(axis)
         square = apply(np.square, apply(np.absolute, middle))
         ones = self._elements(np.ones_like, "ones").astype(middle.dtype)

@@ -202,7 +202,9 @@ def var(
     `ddof` is NumPy's older name of it. Only elements with `where` true count. The result has `dtype` where that is
     given, and is computed in it: among whole numbers, the mean is rounded towards zero, as by NumPy.
     """
-    less = correction if ddof is None else ddof
+    if ddof and correction:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    less = ddof or correction
     wanted = None if dtype is None else np.dtype(dtype)
     node = loose_node(x)
     narrower = wanted is not None and (wanted.kind in "iu" or (wanted.kind == "f" and node.dtype.kind == "c"))

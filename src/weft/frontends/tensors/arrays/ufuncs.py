@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
 
 
+_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+
+
 def called(
     ufunc: np.ufunc,
     operands: Sequence[Any],
@@ -57,14 +60,23 @@ def _check_casting(ufunc: np.ufunc, operands: Sequence[Any], casting: Any) -> No
     ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout), casting=casting)
 
 
-def _for_dtype(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType, casting: Any) -> list[Tensor]:
-    """Return the operands in the types of the loop whose results are of a dtype. TypeError: there is none."""
+def _for_dtype(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType, casting: Any) -> list[Any]:
+    """Return the operands in the types of the loop whose results are of a dtype.
+
+    TypeError: there is none. OverflowError: a whole number does not fit the type of the loop.
+    """
     plain = [isinstance(one, int | float | complex) and not isinstance(one, bool | np.generic) for one in operands]
     given = [one if keep else as_tensor(one) for one, keep in zip(operands, plain, strict=True)]
     kinds = [type(one) if keep else one.dtype for one, keep in zip(given, plain, strict=True)]
     wanted = (*[None] * ufunc.nin, *[dtype] * ufunc.nout)
     loop = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout), signature=wanted, casting=casting)
-    return [as_tensor(one).astype(kind) for one, kind in zip(given, loop, strict=False)]
+    if ufunc in _COMPARISONS:  # which compare with numbers that their type does not hold
+        return [one if keep else one.astype(kind) for one, keep, kind in zip(given, plain, loop, strict=False)]
+    whole = [type(one) is int and kind.kind in "iu" for one, kind in zip(given, loop, strict=False)]
+    return [
+        as_tensor(np.asarray(one, kind)) if exact else as_tensor(one).astype(kind)
+        for one, kind, exact in zip(given, loop, whole, strict=False)
+    ]
 
 
 @needs_lengths
