@@ -550,7 +550,8 @@ def test_why_tells_of_the_replicas_of_a_step(flow):
 
 
 def test_settings_of_the_command_line_reach_the_jobs_of_steps_and_are_kept(flow):
-    flow.job(tfjob(Worker=replica("echo $TF_CONFIG; test -e go", 2)))
+    both = "touch seen-${WEFT_REPLICA#*worker-}; until test -e seen-0 && test -e seen-1; do sleep 0.02; done"
+    flow.job(tfjob(Worker=replica(f"echo $TF_CONFIG; {both}; test -e go", 2)))  # none fails before both have said it
     flow.pipeline()
     assert flow.weft("run", "run.yaml", "--isolation", "ports")[0] == 1
     assert "127.0.0.1:" in flow.replica_log("worker-0").read_text()
