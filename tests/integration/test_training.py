@@ -165,7 +165,8 @@ def test_a_cancel_ends_all_processes(place):
 
 
 def test_a_killed_run_goes_on_with_new_replicas(place):
-    place.job(tfjob(Worker=replica("echo x >> starts; test -e go || sleep 600", 2)))
+    both = "until test $(wc -l < starts) -ge 4; do sleep 0.02; done"  # the first that ends may end the other one
+    place.job(tfjob(Worker=replica(f"echo x >> starts; if test -e go; then {both}; else exec sleep 600; fi", 2)))
     process = place.start("run", "run.yaml")
     until(lambda: (place.folder / "starts").exists() and len((place.folder / "starts").read_text().split()) == 2)
     process.kill()
