@@ -235,7 +235,8 @@ def test_secrets_in_volumes_and_in_the_name_of_a_program_reach_nothing_else(plac
 
 
 def test_a_resume_runs_no_job_again_that_has_succeeded(place):
-    good = tfjob(Worker=replica("echo ran >> ran", 2))
+    both = "until test $(wc -l < ran) -ge 2; do sleep 0.02; done"  # the first that ends may end the other one
+    good = tfjob(Worker=replica(f"echo ran >> ran; {both}", 2))
     bad = tfjob(Worker=replica("until test -e fail; do sleep 0.05; done; test -e go"))
     good["metadata"]["name"], bad["metadata"]["name"] = "good", "bad"
     place.job(good, bad)

@@ -408,18 +408,24 @@ def prepare(points: weft.Output, n: int = 3):
 @weft.step(cache=True, training={"kind": "PyTorchJob", "replicas": {"master": 1, "worker": 1}})
 def train(points: weft.Input, model: weft.Output, rate: float = 0.1):
     import os
+    import time
 
     from weft import training
 
     training.report(step=1, rate=rate)
     print("rank", os.environ["RANK"], "rate", rate, points.read_text(), flush=True)
+    said = [model.with_name(f"said-{rank}") for rank in range(2)]
+    said[int(os.environ["RANK"])].touch()
+    while not all(map(os.path.exists, said)):  # the first that ends may end the other one
+        time.sleep(0.02)
     if os.environ["RANK"] == "0":
         model.write_text("$(RANK) {{rate}}")
 
 
 @weft.command(training={"kind": "JAXJob", "replicas": {"worker": 2}, "isolation": "ports"})
 def again(model: weft.Input, out: weft.Output, word: str = "x"):
-    return f'echo {word} $PROCESS_ID; cat "{model}" > "{out}.$PROCESS_ID"; touch "{out}"'
+    both = f'until test -e "{out}.0" && test -e "{out}.1"; do sleep 0.02; done'
+    return f'echo {word} $PROCESS_ID; cat "{model}" > "{out}.$PROCESS_ID"; {both}; touch "{out}"'
 
 
 @weft.pipeline
