@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from weft.admin.settings import Settings
+    from weft.cli.tables import PlainPage
     from weft.runs.service import RunService
     from weft.store.state import StateRoot
 
@@ -53,11 +54,11 @@ class CommandContext(Struct):
 
         return RunService(self.wiring(), settings, state, self.clock)
 
-    def console(self, stream: TextIO | None = None) -> Console:
+    def console(self, stream: TextIO | None = None) -> Console | PlainPage:
         """Return a console for stdout, or for another stream."""
         return console(stream or self.out, self.environ, self.color)
 
-    def page(self) -> Console:
+    def page(self) -> Console | PlainPage:
         """Return a console for running text on stdout, with a bounded width for easy reading."""
         page = self.console()
         page.width = min(page.width, 100)

@@ -76,10 +76,10 @@ def _print_rows(
     from weft.cli.tables import state_text
     from weft.runs.records import INTERRUPTED
 
-    now = context.clock.wall()
+    now, out = context.clock.wall(), context.console()
     of_jobs, of_tags = any(jobs.values()), any(tags.values())
     print_table(
-        context.console(),
+        out,
         (
             "RUN",
             "STATE",
@@ -93,7 +93,7 @@ def _print_rows(
         [
             (
                 row.id,
-                state_text(row.state, context.out),
+                state_text(row.state, out),
                 *([_conditions(jobs[row.id])] if of_jobs else []),
                 one_line(row.name, 40),
                 moment(row.started_at or row.created_at or None),
@@ -147,11 +147,11 @@ def show(
     from weft.cli.tables import state_text
     from weft.runs.records import INTERRUPTED
 
-    now = context.clock.wall()
+    now, out = context.clock.wall(), context.console()
     outputs = list(found.outputs.items())
     head: list[tuple[str, Any]] = [
         ("run", found.id),
-        ("state", state_text(found.state, context.out)),
+        ("state", state_text(found.state, out)),
         ("name", one_line(found.name)),
         ("file", short_path(found.file, context.cwd) if found.file else ""),
         ("user", one_line(f"{found.user}@{found.host}" if found.host else found.user)),
@@ -171,7 +171,6 @@ def show(
         ("results", in_python(found) if found.of_session and found.state == "succeeded" else ""),
         ("next", f"weft resume {found.id}{where_options(context, where)}" if found.state == INTERRUPTED else ""),
     ]
-    out = context.console()
     width = max(len(name) for name, value in head if value)
     for name, value in head:
         if value:

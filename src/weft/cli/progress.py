@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from msgspec import Struct
 
-from weft.cli.tables import clean, look, moment, one_line, unicode_ok
+from weft.cli.tables import PlainPage, clean, look, moment, one_line, unicode_ok
 from weft.model.ids import loop_item
 from weft.model.wording import LAST_LINES, duration
 from weft.runs.records import RunTimes
@@ -61,7 +61,7 @@ class ProgressDisplay(Protocol):
 def make_progress(
     steps: Sequence[str],
     stream: TextIO,
-    console: Callable[[], Console],
+    console: Callable[[], Console | PlainPage],
     clock: Callable[[], float],
     *,
     quiet: bool,
@@ -73,7 +73,11 @@ def make_progress(
     """
     if quiet:
         return SilentDisplay()
-    found = LiveDisplay(StepTable(()), console(), clock) if stream.isatty() else LineDisplay(stream)
+    page = console() if stream.isatty() else None
+    if page is None or isinstance(page, PlainPage):
+        found: ProgressDisplay = LineDisplay(stream)
+    else:
+        found = LiveDisplay(StepTable(()), page, clock)
     found.expect(steps, jobs=jobs)
     return found
 

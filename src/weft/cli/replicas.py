@@ -56,14 +56,14 @@ def print_jobs(context: CommandContext, found: RunRecord) -> None:
     console = context.console()
     rows = [_job_row(job, now) for job in found.jobs]
     print_table(
-        console, ("JOB", "STATE", "TIME", "MESSAGE"), [(a, state_text(b, context.out), c, d) for a, b, c, d in rows]
+        console, ("JOB", "STATE", "TIME", "MESSAGE"), [(a, state_text(b, console), c, d) for a, b, c, d in rows]
     )
     replicas = [row for step in found.steps for row in _rows(step, found, now)]
     context.out.write("\n" if replicas else "")
     print_table(
         console,
         ("REPLICA", "STATE", "STARTS", "TIME", "MESSAGE"),
-        [(name, state_text(state, context.out), starts, time, about) for name, state, starts, time, about in replicas],
+        [(name, state_text(state, console), starts, time, about) for name, state, starts, time, about in replicas],
     )
 
 

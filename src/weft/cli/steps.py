@@ -53,15 +53,15 @@ def print_steps(context: CommandContext, found: RunRecord) -> None:
         return
     from weft.cli.tables import state_text
 
-    now = context.clock.wall()
+    now, out = context.clock.wall(), context.console()
     jobs = {job["step"]: _job_line(job) for job in found.jobs}
     print_table(
-        context.console(),
+        out,
         ("STEP", "STATE", "TIME", "MESSAGE"),
         [
             (
                 "  " * depth + one_line(step.name, 60),
-                state_text(step.state, context.out),
+                state_text(step.state, out),
                 took(
                     step.started,
                     step.ended,
@@ -192,7 +192,7 @@ def show_step(
     head: list[tuple[str, Any]] = [
         ("run", found.id),
         ("step", one_line(part.name)),
-        ("state", state_text(part.state, context.out)),
+        ("state", state_text(part.state, out)),
         ("started", moment(part.started)),
         ("time", took(part.started, part.ended, part.state, now, open_end=part.open_end)),
         ("attempts", str(part.attempts) if part.attempts > 1 else ""),
@@ -213,7 +213,7 @@ def show_step(
         rows = [
             (
                 item,
-                state_text(i.state, context.out),
+                state_text(i.state, out),
                 took(i.started, i.ended, i.state, now, open_end=i.open_end),
                 _remark(i),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
@@ -25,9 +25,11 @@ from weft.model.errors import UsageError
 from weft.model.wording import duration
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
     from weft.cli.context import CommandContext
+    from weft.cli.tables import PlainPage
     from weft.runs.requests import RunRequest
     from weft.runs.sweeps import Sweep, SweepPoint
 
@@ -134,10 +136,11 @@ def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:
     if quiet:
         context.out.write("".join(f"{point.run}\n" for point in points if point.run))
         return
+    out = context.console()
     rows: list[tuple[str | Text, ...]] = [
         (
             point.run or "-",
-            _state(point, context.out),
+            _state(point, out),
             *(one_line(str(point.parameters[name]), 40) for name in plan.varied),
             *([("" if point.metric is None else f"{point.metric:g}")] if plan.metric else []),
             "" if point.seconds is None else duration(point.seconds),
@@ -146,7 +149,7 @@ def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:
         for point in points
     ]
     heads = ("RUN", "STATE", *plan.varied, *([plan.metric] if plan.metric else []), "TIME", "MESSAGE")
-    print_table(context.console(), [clean(head) for head in heads], rows)
+    print_table(out, [clean(head) for head in heads], rows)
     if plan.metric and all(point.metric is None for point in points):
         context.say(f"no run has the metric {clean(plan.metric)}: see the metrics of one with weft report RUN")
     left = sum(point.state != "succeeded" and point.dropped is None for point in points)
@@ -154,7 +157,7 @@ def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:
         context.say(f"{left} of {len(points)} points have not succeeded; to go on: weft sweep --resume {plan.id}")
 
 
-def _state(point: SweepPoint, out: TextIO) -> str | Text:
+def _state(point: SweepPoint, out: Console | PlainPage) -> str | Text:
     """Return the state of the run of a point, or what became of a point that has none."""
     if point.dropped is not None:
         return "dropped"

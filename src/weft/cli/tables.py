@@ -108,22 +108,38 @@ def output_path(path: Path | str, cwd: Path) -> str:
     return short_path(path, cwd) if os.path.lexists(path) else f"{short_path(path, cwd)} (not there)"
 
 
-def console(stream: TextIO, environ: Mapping[str, str], color: str) -> Console:
-    """Return a console for `stream`; `color` is auto, always or never. A stream that is not a terminal has no width."""
+class PlainPage:
+    """A page of plain text, of any width: rich takes longer to load than most commands take for all else."""
+
+    is_terminal: Final = False
+    no_color: Final = True
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+        self.width = 1_000
+
+    def print(self, *parts: object) -> None:
+        """Write a line, its parts with a blank between them."""
+        self.file.write(f"{' '.join(map(str, parts))}\n")
+
+
+def console(stream: TextIO, environ: Mapping[str, str], color: str) -> Console | PlainPage:
+    """Return a console for `stream`, or a page for one without colours; `color` is auto, always or never."""
+    terminal, forced = stream.isatty(), True if color == "always" else None
+    if not (terminal or forced):
+        return PlainPage(stream)
     from rich.console import Console
 
-    class Plain(Console):
+    class Unbroken(Console):
         def on_broken_pipe(self) -> None:
             raise
 
     known = {name: value for name, value in environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
-    forced = True if color == "always" else None
-    terminal = stream.isatty()
-    return Plain(
+    return Unbroken(
         file=stream,
         force_terminal=forced,
         no_color=color == "never",
-        color_system=None if color == "never" or not (terminal or forced) else "auto",
+        color_system=None if color == "never" else "auto",
         markup=False,
         highlight=False,
         emoji=False,
@@ -138,15 +154,18 @@ def unicode_ok(stream: IO[str]) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 
 
-def state_text(state: str, stream: TextIO) -> Text:
-    """Return a state with its symbol and style."""
+def state_text(state: str, out: Console | PlainPage) -> str | Text:
+    """Return a state with its symbol, and with its style where that is shown."""
+    found = look(state)
+    text = f"{found.symbol if unicode_ok(out.file) else found.plain} {clean(state)}"
+    if isinstance(out, PlainPage):
+        return text
     from rich.text import Text
 
-    found = look(state)
-    return Text(f"{found.symbol if unicode_ok(stream) else found.plain} {clean(state)}", style=found.style)
+    return Text(text, style=found.style)
 
 
-def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+def print_table(out: Console | PlainPage, heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
     """Print rows under their heads; user text must be clean already. Without rows, print nothing.
 
     A message is cut if the other columns leave too little room for it. Without a terminal, lines have no trailing
@@ -154,7 +173,7 @@ def print_table(out: Console, heads: Sequence[str], rows: Sequence[Sequence[str 
     """
     if not rows:
         return
-    if not out.is_terminal:
+    if isinstance(out, PlainPage) or not out.is_terminal:
         out.file.write(_plain_table(heads, rows))
         return
     from rich.table import Table

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.cli.fakes import Terminal
 from weft.cli.progress import LineDisplay, LiveDisplay, ReplicaTable, SilentDisplay, StepTable, make_progress
-from weft.cli.tables import console
+from weft.cli.tables import PlainPage, console
 from weft.engine.ports import ManualClock
 from weft.runs.records import Record
 from weft.store.state import write_status
@@ -100,6 +100,7 @@ def draw(live: LiveDisplay) -> str:
 @pytest.fixture
 def live():
     screen = console(Terminal(), {"TERM": "xterm", "COLUMNS": "60", "LINES": "8"}, "auto")
+    assert not isinstance(screen, PlainPage)
     return LiveDisplay(StepTable(["train", "report"]), screen, lambda: T + 5)
 
 
