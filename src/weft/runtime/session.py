@@ -7,8 +7,11 @@ error of the run.
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import os
+import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -76,7 +79,13 @@ class BackendPlace(NamedTuple):
 
 
 class EngineSession:
-    """A backend, its workers and its jobs. Use it as a context manager, or `close` it."""
+    """A backend, its workers and its jobs. Use it as a context manager, or `close` it.
+
+    An open session without references is closed by the garbage collector, with a ResourceWarning.
+    """
+
+    name: str | None = None
+    _closed = True  # until all of it is there
 
     def __init__(
         self,
@@ -375,6 +384,22 @@ class EngineSession:
         self.store.close()
         for closer in reversed(self._closers):
             closer()
+
+    @property
+    def _label(self) -> str:
+        return f"the {type(self).__name__}{f' {self.name!r}' if self.name else ''}"
+
+    def __del__(self) -> None:
+        if self._closed or os.getpid() != self._process or sys.is_finalizing():
+            return
+        _thread.start_new_thread(self.close, ())  # not on this thread, which may hold any lock
+        warnings.warn(
+            f"{self._label} was dropped while it was open; its workers end now. Open it in a `with` block, or call its "
+            "close()",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
     def __enter__(self) -> EngineSession:
         return self
