@@ -15,7 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from weft.engine.commands import Complete
 from weft.engine.consulting import check_controller, check_managers
@@ -82,6 +82,7 @@ class EngineSession:
     """A backend, its workers and its jobs. Use it as a context manager, or `close` it.
 
     An open session without references is closed by the garbage collector, with a ResourceWarning.
+    TypeError: it is to be pickled.
     """
 
     name: str | None = None
@@ -384,6 +385,12 @@ class EngineSession:
         self.store.close()
         for closer in reversed(self._closers):
             closer()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            f"cannot pickle {self._label}, whose threads and workers belong to this process. Let the function take the "
+            "values that it needs as params, and use the session outside of it; or use the backend 'threads'"
+        )
 
     @property
     def _label(self) -> str:
