@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,27 @@ def test_outputs_of_loops_over_what_a_step_has_made(place):
     for step in ("dag-1.one", "dag-1.each[1]", "each-1"):
         step_told = json.loads(place.weft("show", f"@last/{step}", "--json")[1])["step"]
         assert step_told["outputs"] == {"out": told[f"{step.replace('[1]', '-1')}.out"]}
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [("{{PF_LOOP_ARGUMENT}} > 5", "all 3 items are skipped"), ("1 > 5", "its condition is false: `1 > 5`")],
+)
+def test_a_loop_whose_items_are_all_skipped_is_skipped(place, condition, reason):
+    steps = {"each": {"command": "true", "loop_argument": [1, 2, 3], "condition": condition}}
+    step = next(one for one in read_run(place.run(steps).folder).steps if one.name == "each")
+    assert (step.state, step.message) == ("skipped", reason)
+
+
+def test_a_loop_with_an_item_that_ran_is_none_of_these(place):
+    steps = {"each": {"command": "true", "loop_argument": [1, 2, 9], "condition": "{{PF_LOOP_ARGUMENT}} > 5"}}
+    assert next(one.state for one in read_run(place.run(steps).folder).steps if one.name == "each") == "succeeded"
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_named_pipe_is_refused(place, command):
+    os.mkfifo(place.folder / "pipe.yaml")
+    code, _, said = place.weft(command, str(place.folder / "pipe.yaml"))
+    assert code == 2
+    assert "pipe.yaml is no regular file" in said
+    assert "weft run - <" in said

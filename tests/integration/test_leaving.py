@@ -1,5 +1,6 @@
 """A second Ctrl-C leaves a session at once, whatever its tasks do, and no process stays."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+import weft
+from tests.integration.places import until
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 180.0
@@ -72,3 +76,28 @@ def _until(condition) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes", "simulator"])
+def test_a_dropped_session_ends_its_workers_with_a_warning(backend):
+    ended = []
+    session = weft.Session(backend, workers=2, name="mine")
+    session.on_close(lambda: ended.append(True))
+    graph = weft.Graph("squares")
+    graph.map(abs, [1, -2], name="square", keep=True)
+    session.run(graph, progress=False)
+    pids = list(getattr(session.executor, "pids", {}).values())
+    assert bool(pids) == (backend == "processes")
+    del session
+    with pytest.warns(
+        ResourceWarning, match=r"the Session 'mine' was dropped while it was open.*`with` block.*close\(\)"
+    ):
+        until(lambda: gc.collect() >= 0 and ended, "the end of the session")  # its ended run is dropped by a thread
+    until(lambda: not any(map(psutil.pid_exists, pids)), "the end of its workers")
+
+
+def test_a_closed_session_is_dropped_without_a_word():
+    session = weft.Session(workers=1)
+    session.close()
+    del session
+    gc.collect()

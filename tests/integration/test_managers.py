@@ -273,3 +273,21 @@ def test_a_class_that_is_loaded_again_takes_the_place_of_the_former() -> None:
     importlib.reload(own_managers)
     assert REGISTERED["tests.one_more"] is own_managers.OneMore
     assert REGISTERED["tests.one_more"] is not former
+
+
+def slow_pieces(ctx, inputs):
+    """Return two pieces of three and two; the last hundred tasks take longer than a worker waits with a report."""
+    if ctx.index >= 1_000:
+        time.sleep(0.03)
+    return [[ctx.index] * 3, [1] * 2]
+
+
+@pytest.mark.parametrize("backups", [False, True])
+def test_rows_of_leases_that_report_progress_are_all_counted(backups):
+    g = Graph("g")
+    made = g.task(slow_pieces, n=1_100, name="made", counted=True)
+    g.add(len, shuffle(made, 2), n=Range(1, 2), name="read", manager=Manager("shuffle"))
+    with Session("processes", workers=2, backups=backups) as session:
+        run = session.submit(g)
+        run.result(TIMEOUT_S)
+        assert "2,200 rows of 220,000 bytes" in "\n".join(run.explain())

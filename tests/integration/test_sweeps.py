@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.places import Commands, Project, until
-from weft.runs.sweep_files import own_sweep
+from weft.model.errors import NotFoundError
+from weft.runs.sweep_files import own_sweep, read_plan
 from weft.store.state import StateRoot
 
 RUNS = """
@@ -268,3 +269,16 @@ def test_a_missing_secret_starts_nothing(weft):
     _, err = weft("sweep", "run.yaml", "-p", "lr=0.1,0.2", code=2)
     assert "needs the secret TOKEN_OF_NOBODY" in err
     assert not (weft.folder / ".weft" / "sweeps").exists()
+
+
+def test_the_error_for_a_wrong_sweep_says_how_many_there_are(tmp_path):
+    root = StateRoot(tmp_path / "state")
+    root.prepare()
+    folder = root.path / "sweeps"
+    folder.mkdir()
+    for count, said in ((2, "There are: sweep-000001, sweep-000002"), (12, "The last 10 of 12 are: sweep-000003, ")):
+        for number in range(1, count + 1):
+            (folder / f"sweep-{number:06d}.json").touch()
+        with pytest.raises(NotFoundError) as caught:
+            read_plan(root, "sweep-999999")
+        assert caught.value.hint.startswith(said)

@@ -195,12 +195,13 @@ def load_settings(
                 continue
             if name not in NAMES:
                 raise UsageError(f"{file}: there is no setting {name!r}", hint=_nearest(name))
-            take(name, value, SettingSource(kind, str(file)), file.parent, f"{file}: {name}")
+            shown = f"{file}: {name}"
+            take(name, _typed(name, value, shown), SettingSource(kind, str(file)), file.parent, shown)
     for name, value in ({} if profile is None else profile[1]).items():
         shown = f"profile {profile[0] if profile else ''}: {name}"
         if name not in NAMES:
             raise UsageError(f"{shown}: there is no setting {name!r}", hint=_nearest(name))
-        take(name, value, SettingSource("profile", profile[0] if profile else ""), start, shown)
+        take(name, _typed(name, value, shown), SettingSource("profile", profile[0] if profile else ""), start, shown)
     for variable, value in (("FORCE_COLOR", "always"), ("NO_COLOR", "never")):  # known to many programs
         if environ.get(variable):
             take("color", value, SettingSource("environment", variable), start, variable)
@@ -233,11 +234,16 @@ def user_config_file(environ: Mapping[str, str] | None = None) -> Path:
 # -------------------------------------------------------------------------------------------------------------- values
 
 
+_COUNT: Final = "a whole number from 0 to 999999"
+_RANK: Final = f"a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}"
+_TRUTH: Final = "true or false"
+
+
 def _count(value: object, shown: str, _: Path) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**6:
-        raise wrong(shown, value, "a whole number from 0 to 999999")
+        raise wrong(shown, value, _COUNT)
     return value
 
 
@@ -245,7 +251,7 @@ def _rank(value: object, shown: str, _: Path) -> int:
     if isinstance(value, str) and value.removeprefix("-").isascii() and value.removeprefix("-").isdigit():
         value = int(value[:12])
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MOST_PRIORITY:
-        raise wrong(shown, value, f"a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}")
+        raise wrong(shown, value, _RANK)
     return value
 
 
@@ -290,7 +296,7 @@ def _truth(value: object, shown: str, _: Path) -> bool:
     if isinstance(value, str):
         value = words.get(value.lower(), value)
     if not isinstance(value, bool):
-        raise wrong(shown, value, "true or false")
+        raise wrong(shown, value, _TRUTH)
     return value
 
 
@@ -360,6 +366,18 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "keep_last": _count,
     "notify": _notify,
 }
+
+
+_NO_TEXT: Final[Mapping[Callable[[object, str, Path], Any], str]] = {_count: _COUNT, _rank: _RANK, _truth: _TRUTH}
+"""What a file has in place of the text that a flag or a variable has."""
+
+
+def _typed(name: str, value: object, shown: str) -> object:
+    """Return the value of a setting in a file. UsageError: it is text, and the setting is not."""
+    wanted = _NO_TEXT.get(_PARSERS[name])
+    if wanted is not None and isinstance(value, str):
+        raise wrong(shown, value, wanted, "Leave out the quotes.")
+    return value
 
 
 def _nearest(name: str) -> str:

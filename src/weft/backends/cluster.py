@@ -36,7 +36,7 @@ from weft.store import codec, peers, serializers, tiers
 from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
 from weft.store.tls import check_files
-from weft.worker.lease import LeaseResult, WorkerLease
+from weft.worker.lease import LeaseResult, UnitCounts, WorkerLease
 
 if TYPE_CHECKING:
     from weft.backends.local_jobs import LocalJob
@@ -535,7 +535,11 @@ class Cluster(LocalBackend):
                 outcome.values = codec.from_pickle(data)
                 if vertex != lease.root.vertex:
                     outcome.reached = next(at for at, code in enumerate(lease.codes) if code.vertex == vertex)
+                units = len(outcome.values)
+                outcome.counts = [UnitCounts(0, ())] * units
                 local.commit(lease, outcome, ends=ends)
+                if len(outcome.counts) < units:
+                    event = event._replace(stats=(), rows=0)  # the share of what the other attempt has put is unknown
                 if any(code.outputs for code in lease.codes if code.vertex == vertex):  # else the node dropped them
                     self._record_sent(node, local, vertex, lo, len(outcome.values))
         except Exception as error:  # noqa: BLE001 - such as a value whose class cannot be imported here

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.backends.streams import END, StreamBlock, Streams
-from weft.engine.events import Done, Failed, UserEvent
+from weft.engine.events import Done, Failed, Progress, UserEvent
 from weft.engine.machines.job import GOING, JobState
 from weft.graph.spec import HERE
 from weft.graph.task import WatchedVertex
@@ -208,7 +208,9 @@ class LocalJob:
                 return
             if outcome.hi > race.hi or (outcome.kind and outcome.hi == race.hi):
                 outcome.end_at(race.hi, lease.lo)
-            fresh = outcome.values[max(0, race.done - lease.lo) :]
+            before = max(0, race.done - lease.lo)
+            fresh = outcome.values[before:]
+            del outcome.counts[:before]
             lo = lease.lo + len(outcome.values) - len(fresh)
             if fresh:
                 self._put(lease, outcome, fresh, lo, reservation)
@@ -249,6 +251,11 @@ class LocalJob:
         if self.watched:
             self._wake_readers()
 
+    @staticmethod
+    def progress_of(lease: WorkerLease, outcome: LeaseOutcome, now: float) -> Progress:
+        """Return the event that reports the units of a lease that have been committed before its end."""
+        return Progress(now, lease.id, outcome.hi, outcome.nbytes, outcome.seconds, outcome.stats, outcome.rows)
+
     def report(self, lease: WorkerLease, outcome: LeaseOutcome, now: float) -> Done | Failed:
         """Return the event that reports the outcome of a lease."""
         self.forget(lease)
@@ -283,6 +290,8 @@ class LocalJob:
             outcome.lost,
             outcome.raised,
             outcome.status,
+            outcome.stats,
+            outcome.rows,
         )
 
     def restore(self, vertex: str, indices: Collection[int]) -> None:
@@ -508,6 +517,6 @@ class LocalJob:
 
 def _end_before(lease: WorkerLease, outcome: LeaseOutcome, why: str) -> None:
     """End a lease as if it had been stopped before its first task: its values are dropped."""
-    outcome.values = []
+    outcome.values, outcome.counts = [], []
     outcome.hi, outcome.reached, outcome.kind = lease.lo, -1, Failure.STOPPED.value
     outcome.vertex, outcome.index, outcome.message = lease.root.vertex, lease.lo, why

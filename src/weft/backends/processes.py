@@ -36,7 +36,7 @@ from weft.backends.process_jobs import (
     WorkerConnection,
 )
 from weft.backends.streams import END
-from weft.engine.events import Progress, Started, UserEvent
+from weft.engine.events import Started, UserEvent
 from weft.engine.ports import FROZEN_S, WorkerSpec
 from weft.engine.provider import BESIDE
 from weft.engine.tuning import Tuning
@@ -507,7 +507,7 @@ class Processes(LocalBackend):
 
     def _done(self, conn: WorkerConnection, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, *more = rest
-        raised, status, lost, stats, rows, origin = more
+        raised, status, lost, counts, origin = more
         del self._leases[lease.token]
         with conn.lock:
             conn.leave()
@@ -518,7 +518,7 @@ class Processes(LocalBackend):
         outcome.kind, outcome.message, outcome.lost = kind, message, lost
         outcome.traceback, outcome.raised, outcome.status = traceback, raised, status
         outcome.vertex, outcome.index = vertex or lease.root.vertex, index if vertex else lease.lo
-        outcome.stats, outcome.rows, outcome.origin = stats, rows, origin or None
+        outcome.counts, outcome.origin = counts, origin or None
         with self.store.holding(ref for _, ref in packed.large):
             try:
                 if lease.error is not None:
@@ -544,9 +544,10 @@ class Processes(LocalBackend):
             self.loop.post_later(job.id, event)
 
     def _progress(self, lease: RemoteLease, rest: list[Any]) -> None:
-        _, hi, packed, seconds = rest
+        _, hi, packed, seconds, counts = rest
         packed = PackedValues(*packed)
         outcome = LeaseResult(hi, [], seconds)
+        outcome.counts = counts
         with self.store.holding(ref for _, ref in packed.large):
             if lease.error is not None:
                 return
@@ -562,8 +563,7 @@ class Processes(LocalBackend):
             lease.local.over(lease, lease.lo, outcome.hi)
             lease.lo = outcome.hi
             lease.committing = False
-            now = self.loop.clock.now()
-            self.loop.post_later(lease.local.job.id, Progress(now, lease.id, outcome.hi, outcome.nbytes))
+            self.loop.post_later(lease.local.job.id, lease.local.progress_of(lease, outcome, self.loop.clock.now()))
 
     def _stream(self, lease: RemoteLease, number: int, parcels: list[Parcel]) -> None:
         """Accept a task's output to its streams, and notify the task when there is room for more."""

@@ -18,7 +18,6 @@ from weft.backends.local import LocalBackend, crashed, reserved, run_here
 from weft.backends.node import Node
 from weft.backends.simulated_links import SimulatedLink, SimulatedNetwork, SimulatedNodeNetwork, SimulatedProcess
 from weft.backends.simulated_waits import SimulatedAnswer, SimulatedBody, SimulatedHost, this_body
-from weft.engine.events import Progress
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import BESIDE
 from weft.model.program import Style
@@ -128,7 +127,7 @@ class SimulatedWorkers(LocalBackend):
         host.commit(lease, outcome, ends=False)
         lease.lo = lease.pos = outcome.hi
         lease.committing = False
-        self.loop.post_later(host.job.id, Progress(self.loop.clock.now(), lease.id, outcome.hi, outcome.nbytes))
+        self.loop.post_later(host.job.id, host.progress_of(lease, outcome, self.loop.clock.now()))
 
     def _die(self, worker: int) -> None:
         """Lose a worker with its leases; another comes."""

@@ -267,9 +267,8 @@ class _Reader:
         if one is None:
             known = [names[-1] for each in self.given if not each.by_place and each.show and (names := each.names)]
             own = self._project_of_file(name, value if equals else next(iter(rest), ""))
-            raise _wrong(
-                self.path, f"unknown option {name[:100]}{own}", nearest(name, self.options), () if own else known
-            )
+            near = _nearest_option(name, self.options)
+            raise _wrong(self.path, f"unknown option {name[:100]}{own}", near, () if own else known)
         if one.kind is bool:
             if equals:
                 raise self._wrong(f"{name} takes no value")
@@ -377,6 +376,13 @@ def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -
         raise TypeError(f"{function.__name__}: {key} is of a type that cannot be read: {kind}")
     names = about.names or (f"--{key.replace('_', '-')}",)
     return _Given(key, names, kind, many, False, False, about.help, about.show, bare=about.bare)
+
+
+def _nearest_option(name: str, options: Iterable[str]) -> str:
+    """Return the option that was probably meant, "" without one. Its first letter is rarely mistaken."""
+    bare = {option.lstrip("-"): option for option in options}
+    word = name.lstrip("-")
+    return bare.get(nearest(word, [one for one in bare if one[:1] == word[:1].lower()]), "")
 
 
 def _wrong(path: str, what: str, near: str, known: Iterable[str]) -> UsageError:

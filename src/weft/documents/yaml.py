@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import yaml
 from msgspec import Struct, field
@@ -82,6 +82,8 @@ _CONSTANTS_1_1: dict[str, bool | None] = {
     **dict.fromkeys(("yes", "Yes", "YES", "on", "On", "ON"), True),
     **dict.fromkeys(("no", "No", "NO", "off", "Off", "OFF"), False),
 }
+_UNREAD: Final = 1
+"""The value of a number that is refused."""
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _UNDERSCORED = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0b[01_]+")
 
@@ -89,7 +91,8 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load(text: str, problems: Problems) -> Node:
-    """Read one document. Of a key given twice the first value counts; each further one is added to `problems`.
+    """Read one document. Of a key given twice the first value counts; each further one is added to `problems`, and so
+    is each number that is refused.
 
     InputLimitError: a limit is passed. DocumentError: the text is not plain YAML, is empty, or has several documents.
     Both name file, line and column.
@@ -293,7 +296,8 @@ class _Builder:
         except OverflowError as error:
             self.over(mark, f"{show(text)}: {error}", "")
         except ValueError as error:
-            self.refuse(mark, f"{show(text)}: {error}")
+            self._problems.add(mark, "", f"{show(text)}: {error}")
+            return _UNREAD
 
     def _start(self, event: yaml.CollectionStartEvent, mark: FilePosition) -> None:
         self._no_tag(event.tag, mark)

@@ -84,8 +84,7 @@ def on_done(core: Core, event: Done) -> None:
         _chain_stopped(core, lease, event)
     else:
         _learn(core, lease, hi - lease.lo, event.seconds, event.nbytes)
-        if (lease.stage.listeners or event.stats or lease.stage.vertex.counted) and _not_counted(core, lease, hi):
-            _count_stats(core, lease, event)
+        _count_stats(core, lease, hi, event)
         commit(core, lease, lease.lo, hi, event)
         if hi < lease.hi:
             put_back(core, lease, hi, lease.hi)
@@ -134,9 +133,11 @@ def _not_counted(core: Core, lease: LeaseRow, hi: int) -> bool:
     return True
 
 
-def _count_stats(core: Core, lease: LeaseRow, event: Done) -> None:
-    """Count the bytes that a lease wrote, once for each task, however often it runs again."""
+def _count_stats(core: Core, lease: LeaseRow, hi: int, event: Done | Failed | Progress) -> None:
+    """Count the rows and bytes of the units of a lease up to `hi`, once for each task, however often it runs again."""
     stage = lease.stage
+    if not (stage.listeners or event.stats or stage.vertex.counted) or not _not_counted(core, lease, hi):
+        return
     stage.rows += event.rows
     stage.written += event.nbytes
     stage.busy_s += event.seconds
@@ -281,8 +282,7 @@ def on_progress(core: Core, event: Progress) -> None:
     if lease is None or lease.state not in ACTIVE or event.hi <= lease.lo:
         return
     hi = min(event.hi, lease.hi)
-    if (lease.stage.listeners or lease.stage.vertex.counted) and _not_counted(core, lease, hi):
-        lease.stage.written += event.nbytes
+    _count_stats(core, lease, hi, event)
     commit(core, lease, lease.lo, hi, event)
     lease.lo = hi
     if core.speculative and lease.id in core.speculative:
@@ -433,6 +433,7 @@ def _commit_part(core: Core, lease: LeaseRow, hi: int, event: Failed) -> None:
     """Commit the units that a lease finished before its failure."""
     if hi > lease.lo:
         _learn(core, lease, hi - lease.lo, event.seconds, event.nbytes)
+        _count_stats(core, lease, hi, event)
         commit(core, lease, lease.lo, hi, Done(event.now, lease.id, hi, event.seconds, event.nbytes))
 
 

@@ -203,7 +203,8 @@ class Failed(NamedTuple):
     """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started.
 
     `lost` names a lost or unreadable input, `raised` is the class of the exception of the task's code as
-    `module:qualname`, `status` the exit code of its process, if one has ended (128 and the signal).
+    `module:qualname`, `status` the exit code of its process, if one has ended (128 and the signal). `stats` and `rows`
+    are those of the units that are done, as of `Done`.
     """
 
     now: float
@@ -219,6 +220,8 @@ class Failed(NamedTuple):
     lost: tuple[str, int] | None = None
     raised: str = ""
     status: int | None = None
+    stats: tuple[tuple[str, Any], ...] = ()
+    rows: int = 0
 
 
 class GaveBack(NamedTuple):
@@ -230,12 +233,18 @@ class GaveBack(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Units of a lease below `hi` are done and their outputs can be read; the lease goes on."""
+    """Units of a lease below `hi` are done and their outputs can be read; the lease goes on.
+
+    `nbytes`, `seconds`, `stats` and `rows` are those of the units since the last report, as of `Done`.
+    """
 
     now: float
     lease: int
     hi: int
     nbytes: int = 0
+    seconds: float = 0.0
+    stats: tuple[tuple[str, Any], ...] = ()
+    rows: int = 0
 
 
 class Weighed(NamedTuple):

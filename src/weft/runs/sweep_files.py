@@ -27,6 +27,8 @@ FOLDER: Final = "sweeps"
 _ID: Final = re.compile(r"sweep-([0-9]{6,9})\.json")
 _OWNER: Final = "owner"
 """The name of the file that says who owns a sweep."""
+_SHOWN: Final = 10
+"""The number of sweeps that a message names."""
 
 
 class SweepPlan(Struct, frozen=True, kw_only=True):
@@ -76,7 +78,9 @@ def read_plan(root: StateRoot, name: str) -> SweepPlan:
         known = sorted(file.removesuffix(".json") for file in os.listdir(folder) if _ID.fullmatch(file))
     name = known[-1] if name == "@last" and known else name
     if name not in known:
-        listed = f"There are: {', '.join(known[-10:])}" if known else "Begin one: weft sweep FILE -p NAME=VALUE,VALUE"
+        last = known[-_SHOWN:]
+        which = "There are" if len(last) == len(known) else f"The last {len(last)} of {len(known)} are"
+        listed = f"{which}: {', '.join(last)}" if known else "Begin one: weft sweep FILE -p NAME=VALUE,VALUE"
         raise NotFoundError(f"there is no sweep {name[:60]!r} in {root.path}", hint=listed)
     with safe_open(folder, f"{name}.json", mode="rb") as file:
         try:

@@ -218,9 +218,10 @@ class RecordMaker:
         if status in (VertexState.RUNNING, VertexState.DRAINING):
             self._started.add(name)
         reason = self._reason(moved)
-        if status is VertexState.DONE and (n == 0 or (n == 1 and (vertex.id, 0) in self._skipped)):
+        if status is VertexState.DONE and all((vertex.id, index) in self._skipped for index in range(n)):
             status = VertexState.SKIPPED
-            reason = self._skipped[vertex.id, 0] if n else self._words.empty
+            reasons = {self._skipped[vertex.id, index] for index in range(n)} or {self._words.empty}
+            reason = reasons.pop() if len(reasons) == 1 else f"all {n} items are skipped"
         state = self._words.step(status, started=not own or name in self._started)
         if state == self._state.get(name, self._words.step(VertexState.CONFIGURED, started=False)):
             return None

@@ -7,12 +7,15 @@ error of the run.
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import os
+import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from weft.engine.commands import Complete
 from weft.engine.consulting import check_controller, check_managers
@@ -76,7 +79,14 @@ class BackendPlace(NamedTuple):
 
 
 class EngineSession:
-    """A backend, its workers and its jobs. Use it as a context manager, or `close` it."""
+    """A backend, its workers and its jobs. Use it as a context manager, or `close` it.
+
+    An open session without references is closed by the garbage collector, with a ResourceWarning.
+    TypeError: it is to be pickled.
+    """
+
+    name: str | None = None
+    _closed = True  # until all of it is there
 
     def __init__(
         self,
@@ -375,6 +385,28 @@ class EngineSession:
         self.store.close()
         for closer in reversed(self._closers):
             closer()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            f"cannot pickle {self._label}, whose threads and workers belong to this process. Let the function take the "
+            "values that it needs as params, and use the session outside of it; or use the backend 'threads'"
+        )
+
+    @property
+    def _label(self) -> str:
+        return f"the {type(self).__name__}{f' {self.name!r}' if self.name else ''}"
+
+    def __del__(self) -> None:
+        if self._closed or os.getpid() != self._process or sys.is_finalizing():
+            return
+        _thread.start_new_thread(self.close, ())  # not on this thread, which may hold any lock
+        warnings.warn(
+            f"{self._label} was dropped while it was open; its workers end now. Open it in a `with` block, or call its "
+            "close()",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
     def __enter__(self) -> EngineSession:
         return self

@@ -6,8 +6,9 @@ import atexit
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from weft.admin.settings import Settings
 from weft.engine.ports import FROZEN_S
@@ -70,6 +71,7 @@ class Session(runtime.EngineSession):
     first attempt to end counts (default: only with "processes", where the tasks of a dead process are run again in any
     case). A mapping has the parameters of `weft.policies.stragglers.Stragglers`, and `looks_s`, the shortest and
     longest seconds between two checks. A closed session leaves no files; the next session sweeps those of a killed one.
+    The garbage collector closes an open session that nothing refers to, and issues a ResourceWarning.
 
     With `whole_process`, `memory` bounds the whole process, as far as tasks declare their memory: the memory in use at
     the start is subtracted, but at most half of the bound. Workers in other processes are not counted.
@@ -174,8 +176,9 @@ class Session(runtime.EngineSession):
         if not options.whole_process:
             _open.add(self)
             self.on_close(lambda: _open.discard(self))
-        self.on_close(lambda: atexit.unregister(self.close))
-        atexit.register(self.close)
+        at_exit = partial(_close_if_there, ref(self))  # `atexit` would hold a session that its user has dropped
+        self.on_close(lambda: atexit.unregister(at_exit))
+        atexit.register(at_exit)
 
     def stand_aside(self) -> None:
         """Count as no session that the user has opened for graphs: it is a part of something else."""
@@ -362,6 +365,12 @@ class Session(runtime.EngineSession):
 
     def __enter__(self) -> Self:
         return self
+
+
+def _close_if_there(session: ref[Session]) -> None:
+    found = session()
+    if found is not None:
+        found.close()
 
 
 def open_sessions() -> list[Session]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from weft.graph.lease import Cone
@@ -103,16 +103,25 @@ class WorkerLease:
             callback()
 
 
+class UnitCounts(NamedTuple):
+    """The rows of a unit's value, and the bytes of all its partitions, or of those with any, for each measured edge."""
+
+    rows: int
+    stats: tuple[tuple[str, list[int] | dict[int, int]], ...]
+
+
 class LeaseResult:
     """The outcome of a lease: units below `hi` are done and `values` are the root's, the first of them of unit `lo`.
 
     With `kind` set, task `index` of `vertex` failed in unit `hi`, `raised` is the class of its exception, as
     `module:qualname`, `origin` what it was, perhaps packed (`weft.worker.origins`), and `status` the exit code of its
     process, if one has ended. `reached` >= 0: a linear cone
-    stopped after that member, whose value is the only one in `values`.
+    stopped after that member, whose value is the only one in `values`. `counts` has an entry for each value if the root
+    is counted or measured, and none otherwise.
     """
 
     __slots__ = (
+        "counts",
         "hi",
         "index",
         "kind",
@@ -122,9 +131,7 @@ class LeaseResult:
         "origin",
         "raised",
         "reached",
-        "rows",
         "seconds",
-        "stats",
         "status",
         "traceback",
         "values",
@@ -146,16 +153,32 @@ class LeaseResult:
         self.origin: Origin | bytes | None = None
         self.status: int | None = None
         self.lost: tuple[str, int] | None = None
-        self.stats: tuple[tuple[str, list[int] | dict[int, int]], ...] = ()
-        self.rows = 0
+        self.counts: list[UnitCounts] = []
 
     def end_at(self, hi: int, lo: int) -> None:
-        """Drop the results from the revoked unit `hi` on; the lease begins at unit `lo`.
-
-        Their counters are dropped too: the share of those units is unknown.
-        """
+        """Drop the results from the revoked unit `hi` on; the lease begins at unit `lo`."""
         self.hi = hi
         self.kind = ""
         del self.values[max(0, hi - lo) :]
-        self.stats = ()
-        self.rows = 0
+        del self.counts[max(0, hi - lo) :]
+
+    @property
+    def rows(self) -> int:
+        """The rows of all units."""
+        return sum(count.rows for count in self.counts)
+
+    @property
+    def stats(self) -> tuple[tuple[str, list[int] | dict[int, int]], ...]:
+        """The bytes of the partitions of all units, for each measured edge."""
+        if len(self.counts) == 1:
+            return self.counts[0].stats
+        whole: dict[str, list[list[int]]] = {}
+        sparse: dict[str, dict[int, int]] = {}
+        for edge, sizes in (entry for count in self.counts for entry in count.stats):
+            if isinstance(sizes, list):
+                whole.setdefault(edge, []).append(sizes)
+                continue
+            sums = sparse.setdefault(edge, {})
+            for partition, nbytes in sizes.items():
+                sums[partition] = sums.get(partition, 0) + nbytes
+        return (*((edge, list(map(sum, zip(*rows, strict=True)))) for edge, rows in whole.items()), *sparse.items())

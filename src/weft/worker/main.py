@@ -53,7 +53,7 @@ from weft.worker.lease import LeaseResult, WorkerLease
 from weft.worker.messages import PAGE_BYTES, Assignment, CodeRow, InputRow, SharedPage, SharedPageLease, WorkerConfig
 from weft.worker.origins import packed as packed_origin
 from weft.worker.remote_store import PackedValues, PackingError, RemoteStore, pack
-from weft.worker.run import LiveInput, read_block, read_one, run
+from weft.worker.run import LiveInput, measured, read_block, read_one, run
 from weft.worker.streaming import BLOCK, Parcel, StreamWriter, unpacked
 from weft.worker.traces import record_crashes, write_stack
 
@@ -187,6 +187,8 @@ class WorkerProcess:
         outcome.values = values = []  # so that `left` alone holds them
         if assignment.tight:
             give_back()
+        if lease is not None and outcome.reached < 0:
+            outcome.counts = measured(lease.root, left)
         packed = self._pack_rest(lease, left, outcome, assignment.lo + sent, root)
         left.clear()
         if assignment.tight:
@@ -212,8 +214,7 @@ class WorkerProcess:
                 outcome.raised,
                 outcome.status,
                 outcome.lost,
-                outcome.stats,
-                outcome.rows,
+                outcome.counts,
                 packed_origin(outcome.origin),
             )
         )
@@ -245,6 +246,7 @@ class WorkerProcess:
             return self._pack(lease, left, outcome.reached)
         except PackingError as error:
             done = left[: error.at]
+            del outcome.counts[error.at :]
             outcome.hi = first + error.at
             outcome.kind, outcome.message = kind_of(error.error).value, str(error.error)
             outcome.traceback = ""
@@ -254,6 +256,7 @@ class WorkerProcess:
             if error.at:
                 with contextlib.suppress(PackingError):
                     return self._pack(lease, done, -1)
+            outcome.counts.clear()
             return PackedValues(0)
 
     def _pack(self, lease: SharedPageLease, values: list[Any], reached: int) -> PackedValues:
@@ -410,12 +413,13 @@ class WorkerProcess:
             while hi < done and nbytes < OWN_FILE:
                 nbytes += sizeof(self._values[hi])
                 hi += 1
+            counts = measured(lease.root, self._values[lo:hi])
             packed = self._pack(lease, self._values[lo:hi], -1)
             self._values[lo:hi] = [None] * (hi - lo)
             self._sent = hi
             now = perf_counter()
             seconds, self._since = now - self._since, now
-            self._send((PROGRESS, lease.id, lease.lo + hi, tuple(packed), seconds))
+            self._send((PROGRESS, lease.id, lease.lo + hi, tuple(packed), seconds, counts))
 
     # ------------------------------------------------------------------------------------------------------ host
 

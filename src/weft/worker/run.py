@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from time import perf_counter
@@ -35,7 +35,7 @@ from weft.store.rows import EdgeValues, as_row, one_of, positions
 from weft.store.tiers import fetch_parts
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
 from weft.worker.context import WorkerTaskContext, uneven
-from weft.worker.lease import LeaseResult, WorkerLease
+from weft.worker.lease import LeaseResult, UnitCounts, WorkerLease
 
 if TYPE_CHECKING:
     from weft.graph.routing import Piece, Router
@@ -65,11 +65,12 @@ def run(
 ) -> LeaseResult:
     """Run a lease to its end, its first failure or its stop. Raises nothing.
 
-    Values are appended to `values`, an empty list, if the caller watches the progress. A forked child process that
-    returns from the task ends here: it would report on the lease of its parent.
+    Values are appended to `values`, an empty list, if the caller watches the progress; then the caller counts them. A
+    forked child process that returns from the task ends here: it would report on the lease of its parent.
     """
     started = perf_counter()
     process = os.getpid()
+    counts = values is None
     if values is None:
         values = []
     where = [lease.root.vertex, lease.lo]
@@ -85,14 +86,16 @@ def run(
     except BaseException as error:  # noqa: BLE001
         if os.getpid() != process:
             _end_fork(where, error)
-        return _failed(lease, values, where, error, perf_counter() - started)
+        outcome = _failed(lease, values, where, error, perf_counter() - started)
+        if counts:
+            outcome.counts = measured(lease.root, values)
+        return outcome
     if os.getpid() != process:
         _end_fork(where, None)
     outcome = LeaseResult(lease.lo + len(values) if reached < 0 else lease.lo + 1, values, perf_counter() - started)
     outcome.reached = reached
-    code = lease.root
-    if reached < 0 and (code.measured or code.counted):
-        measure(code, outcome)
+    if counts and reached < 0:
+        outcome.counts = measured(lease.root, values)
     if reached < 0 and outcome.hi < lease.hi:
         outcome.kind = Failure.STOPPED.value
         outcome.vertex, outcome.index, outcome.message = str(where[0]), outcome.hi, "cancelled"
@@ -133,35 +136,32 @@ def _end_fork(where: list[Any], error: BaseException | None) -> NoReturn:
         os._exit(status & 0xFF)
 
 
-def measure(code: TaskCode, outcome: LeaseResult) -> None:
-    """Measure for managers: bytes of each partition of an edge, rows of a value (of its
-    pieces if these are tables, else its length)."""
-    for edge in code.measured:
-        sparse: dict[int, int] = {}
-        sums: list[int] | None = None
-        for value in outcome.values:
-            if type(value) is EdgeValues:
-                for partition, values in value.of(edge).items():
-                    sparse[partition] = sparse.get(partition, 0) + sum(map(sizeof, values))
-                continue
-            sums = sums or [0] * code.outputs[edge]
-            for partition, piece in enumerate(value):
-                sums[partition] += sizeof(piece)
-        if sums is not None:
-            outcome.stats += ((edge, sums),)
-        if sparse:
-            outcome.stats += ((edge, sparse),)
-    if code.counted:
-        for value in outcome.values:
-            if type(value) is EdgeValues:
-                pieces = [piece for values in value.by_edge.get(ALL, {}).values() for piece in values]
-                if pieces and all(hasattr(piece, "num_rows") for piece in pieces):
-                    outcome.rows += sum(piece.num_rows for piece in pieces)
-                else:
-                    outcome.rows += value.listed or len(value.by_edge.get(ALL, (None,)))
-            else:
-                rows = getattr(value, "num_rows", None)
-                outcome.rows += (len(value) if hasattr(value, "__len__") else 1) if rows is None else rows
+def measured(code: TaskCode, values: Sequence[Any]) -> list[UnitCounts]:
+    """Measure each value for managers: the bytes of each partition of an edge, and its rows (those of its pieces if
+    these are tables, else its length). Return nothing if nobody asks for it.
+    """
+    if not code.measured and not code.counted:
+        return []
+    return [UnitCounts(_rows_of(value) if code.counted else 0, _sizes_of(code, value)) for value in values]
+
+
+def _sizes_of(code: TaskCode, value: Any) -> tuple[tuple[str, list[int] | dict[int, int]], ...]:
+    if type(value) is not EdgeValues:
+        return tuple((edge, [sizeof(piece) for piece in value]) for edge in code.measured)
+    sparse = [(edge, {at: sum(map(sizeof, pieces)) for at, pieces in value.of(edge).items()}) for edge in code.measured]
+    return tuple(entry for entry in sparse if entry[1])
+
+
+def _rows_of(value: Any) -> int:
+    if type(value) is EdgeValues:
+        pieces = [piece for values in value.by_edge.get(ALL, {}).values() for piece in values]
+        if pieces and all(hasattr(piece, "num_rows") for piece in pieces):
+            return sum(piece.num_rows for piece in pieces)
+        return value.listed or len(value.by_edge.get(ALL, (None,)))
+    rows: int | None = getattr(value, "num_rows", None)
+    if rows is not None:
+        return rows
+    return len(value) if hasattr(value, "__len__") else 1
 
 
 class ErrorText(NamedTuple):

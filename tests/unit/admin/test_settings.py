@@ -83,9 +83,8 @@ def test_every_setting_can_be_given_everywhere(load):
     }
     assert set(texts) == set(NAMES)
     from_environment = load(environ={f"WEFT_{name.upper()}": text for name, text in texts.items()})
-    lines = [
-        f"{name} = {text}" if name in ("workers", "quiet") else f'{name} = "{text}"' for name, text in texts.items()
-    ]
+    bare = ("workers", "gpus", "quiet", "outer_network", "without_gpus", "priority", "keep_last")
+    lines = [f"{name} = {text}" if name in bare else f'{name} = "{text}"' for name, text in texts.items()]
     from_file = load(project_text="\n".join(lines))
     from_flags = load(texts)
     values = [[getattr(each, name) for name in NAMES] for each in (from_environment, from_file, from_flags)]
@@ -122,6 +121,12 @@ def test_sizes(text, size):
         ("zzz = 3", "There are: backend"),
         ('workers = "many"', "weft.toml: workers is 'many'; it must be a whole number"),
         ("workers = true", "weft.toml: workers is True"),
+        (
+            'workers = "3"',
+            "workers is '3'; it must be a whole number from 0 to 999999\nLeave out the quotes",
+        ),
+        ('priority = "-7"', "whole number from -"),
+        ('quiet = "true"', "true or false\nLeave out the quotes"),
         ("workers = -1", "whole number"),
         ("workers = 1.5", "whole number"),
         ('backend = "proceses"', r"one of threads, processes, ray\nDid you mean processes"),

@@ -12,7 +12,7 @@ from weft.graph.builder import Graph
 from weft.model.resources import ONE_SLOT
 from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
-from weft.worker.lease import LeaseResult, WorkerLease
+from weft.worker.lease import LeaseResult, UnitCounts, WorkerLease
 
 
 class Pair:
@@ -44,7 +44,7 @@ class Pair:
     def commit(self, lease: WorkerLease, hi: int, kind: str = "", *, ends: bool = True) -> LeaseResult:
         """Commit units `0:hi`, each with the number of the lease as its value; `kind`: the one after them failed."""
         outcome = LeaseResult(hi, [lease.id] * hi, 0.0)
-        outcome.kind, outcome.rows = kind, hi
+        outcome.kind, outcome.counts = kind, [UnitCounts(unit + 1, (("edge", [unit, 1]),)) for unit in range(hi)]
         self.local.commit(lease, outcome, ends=ends)
         return outcome
 
@@ -81,8 +81,17 @@ def test_what_one_has_given_back_the_other_does_not_commit(pair, before):
     backup = pair.launch(2, backup_of=1)
     assert (taken_back or pair.local.shrink(pair.first)) == 3
     outcome = pair.commit(backup, 4)
-    assert (outcome.hi, outcome.rows) == (3, 0), "nobody knows how many rows of four units are of three"
+    assert (outcome.hi, outcome.rows, outcome.stats) == (3, 1 + 2 + 3, (("edge", [3, 3]),))
     assert pair.stored == [2, 2, 2, 0]
+
+
+def test_rows_and_bytes_of_each_unit_are_reported_once(pair):
+    backup = pair.launch(2, backup_of=1)
+    before = pair.commit(pair.first, 3, ends=False)
+    assert (before.rows, before.stats) == (6, (("edge", [3, 3]),))
+    after = pair.commit(backup, 4)
+    assert (after.rows, after.stats) == (4, (("edge", [3, 1]),))
+    assert pair.stored == [1, 1, 1, 2]
 
 
 def test_a_failure_in_what_was_given_back_is_none(pair):

@@ -107,6 +107,7 @@ def test_as_many_as_there_are(app):
         (["one"], "FILE is missing", "tool one"),
         (["one", "f", "g", "h"], "'h' is one word too many", "tool one"),
         (["one", "f", "--nubmer", "3"], "Unknown option --nubmer. Did you mean --number?", "tool one"),
+        (["one", "f", "--tumber", "3"], "Unknown option --tumber. There are: --max-size", "tool one"),
         (["one", "f", "-x"], "Unknown option -x. There are: --max-size, --number, --param, --quiet, -d", "tool one"),
         (
             ["one", "f", "-C", "sub"],

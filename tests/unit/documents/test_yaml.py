@@ -258,3 +258,16 @@ def test_the_mistakes_of_several_files_are_reported_together_in_order_of_the_fil
         "b.yaml:2:1: the key `x` is already given on line 1",
     ]
     assert (caught.value.file, caught.value.hint) == ("a.yaml", "2 mistakes in folder")
+
+
+def test_numbers_that_are_refused_are_reported_together_with_other_mistakes():
+    problems = Problems("job.yaml", MANIFEST)
+    yaml.load("a: .inf\nb: [1e400, 3]\nb: 4\nc: &x -.inf\nd: *x\n", problems)
+    with pytest.raises(JobFileError) as caught:
+        problems.raise_if_any()
+    assert caught.value.message.splitlines() == [
+        "job.yaml:1:4: `.inf`: a number must be finite; use quotes if it is text",
+        "job.yaml:2:5: `1e400`: a number must be finite; use quotes if it is text",
+        "job.yaml:3:1: the key `b` is already given on line 2",
+        "job.yaml:4:4: `-.inf`: a number must be finite; use quotes if it is text",
+    ]

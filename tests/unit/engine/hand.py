@@ -258,9 +258,9 @@ class Hand:
         """A worker says that it began with a lease."""
         return Started(self.now, self._number(lease))
 
-    def progress(self, lease: str, hi: int) -> Progress:
+    def progress(self, lease: str, hi: int, **fields: Any) -> Progress:
         """The units of a lease below `hi` are done."""
-        return Progress(self.now, self._number(lease), hi)
+        return Progress(self.now, self._number(lease), hi, **fields)
 
     def gave_back(self, lease: str, hi: int) -> GaveBack:
         """The units of a lease from `hi` on were taken back."""

@@ -208,9 +208,9 @@ def test_what_was_done_in_time_counts_though_it_was_told_to_stop(hand):
     assert h.rows("a") == ["finished"]
 
 
-def wide(hand: type[Hand]) -> Hand:
+def wide(hand: type[Hand], **fields: Any) -> Hand:
     """A master with a lease of two tasks, a[1:3], on worker 0, that was asked for its tail; all others are done."""
-    h = hand(pair(n=6), workers=2, managers={STRAGGLERS: Always}, target_s=100.0, growth=8)
+    h = hand(pair(n=6, **fields), workers=2, managers={STRAGGLERS: Always}, target_s=100.0, growth=8)
     h.skip("timer")
     h(h.idle(0))
     h.expect("launch a[0] on 0")
@@ -244,6 +244,22 @@ def test_what_cannot_be_taken_back_is_run_twice(hand):
     h(h.done("a[1:3]'"))
     h.expect()
     assert h.rows("a")[:3] == ["finished"] * 3
+
+
+def test_rows_and_bytes_count_of_whichever_attempt_reports_them_first(hand):
+    h = wide(hand, counted=True)
+    h(h.timer(5.1), h.idle(1))
+    h.expect("timer at 10.1", "launch a[1:3]' on 1, attempt 1")
+    a = h.core.by_id["a"]
+    before = a.busy_s
+    sums = (("a->b", [3, 4]),)
+    h(h.progress("a[1:3]", 2, nbytes=7, seconds=2.0, rows=10, stats=sums))
+    h(h.progress("a[1:3]'", 2, nbytes=7, seconds=2.0, rows=10, stats=sums))
+    h(h.done("a[1:3]'", nbytes=8, seconds=1.0, rows=20, stats=sums))
+    h.skip("stop a[1:3]")
+    assert a.counted is not None
+    assert (a.rows, a.counted[1:3], h.core.stats["a->b"]) == (30, bytearray([1, 1]), [6, 8])
+    assert (a.written, a.busy_s - before) == (15, 3.0)
 
 
 def left_behind(hand: type[Hand]) -> Hand:

@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import pickle
 import threading
 import time
 import warnings
@@ -11,7 +12,7 @@ import weakref
 import pytest
 
 import weft
-from weft.model.errors import NotFoundError, TaskError, UsageError
+from weft.model.errors import NotFoundError, ProgramError, TaskError, UsageError
 from weft.runtime.loop import Loop
 
 pytestmark = pytest.mark.slow
@@ -276,3 +277,19 @@ def test_a_reduction_gives_its_function_lists_whatever_it_combines(count):
         graph = weft.Graph("reduced")
         total = graph.reduce(sum, graph.map(double, range(count)))
         assert session.run(graph).value(total) == count * (count - 1)
+
+
+def test_the_error_of_pickling_a_session_names_it():
+    named = r"the Session 'mine'.*as params"
+    with weft.Session(workers=1, name="mine") as session, pytest.raises(TypeError, match=named):
+        pickle.dumps(session)
+
+
+def test_a_function_with_a_session_in_its_closure_is_refused_by_the_session_s_name():
+    with weft.Session("processes", workers=1, name="mine") as session:
+
+        def nested(item):
+            return list(session.map(abs, [item]))
+
+        with pytest.raises(ProgramError, match=r"cannot pickle the Session 'mine'.*as params"):
+            list(session.map(nested, [1], progress=False))

@@ -957,3 +957,53 @@ def test_a_correction_counts_beside_a_ddof_of_0(name):
     assert float(ours(x, ddof=0, correction=1)) == pytest.approx(float(numpys(values, ddof=0, correction=1)))
     with pytest.raises(ValueError, match="can't be provided simultaneously"):
         ours(x, ddof=1, correction=1)
+
+
+@pytest.mark.parametrize("compare", [operator.eq, operator.ne])
+@pytest.mark.parametrize("other", [object(), {}, {1}, frozenset()], ids=["object", "dict", "set", "frozenset"])
+@pytest.mark.parametrize("x", [NUMBERS, np.array(["a", "b"]), np.array(["NaT", "2020-01-01"], "M8[D]")])
+def test_elements_equal_no_object_of_another_kind(compare, other, x):
+    same(compare(wt.asarray(x, chunk_size=1), other), compare(x, other))
+
+
+@pytest.mark.parametrize("compare", [operator.eq, operator.ne])
+@pytest.mark.parametrize("kind", ["M8[D]", "m8[s]"])
+def test_a_missing_time_equals_none(compare, kind):
+    x = np.array(["NaT", 1], kind)
+    same(compare(wt.asarray(x, chunk_size=1), None), compare(x, None))
+
+
+@pytest.mark.parametrize("index", [(..., -1), (0, ...), (1, ..., 0), (1, 0, ...)])
+@pytest.mark.parametrize("shape", [(1,), (1, 1), ()])
+def test_a_place_without_axes_takes_an_array_of_one_element_if_the_index_has_an_ellipsis(index, shape):
+    wanted = np.zeros((2, 3)[: len(index) - 1])
+    x = wt.asarray(wanted, chunk_size=1)
+    x[index] = wt.asarray(np.full(shape, 5.0))
+    wanted[index] = np.full(shape, 5.0)
+    same(x, wanted)
+
+
+def test_a_place_without_axes_takes_no_array_without_an_ellipsis():
+    x = wt.zeros(2)
+    with pytest.raises(ValueError, match="could not broadcast"):
+        x[-1] = wt.ones(1)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3)])
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.bool_])
+def test_the_pseudo_inverse_of_nothing_keeps_the_dtype(shape, dtype):
+    x = np.zeros(shape, dtype)
+    same(wt.linalg.pinv(wt.asarray(x)), np.linalg.pinv(x))
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 1), None])
+def test_a_rolled_array_keeps_its_order_along_axes(axis):
+    x = np.asfortranarray(NUMBERS.reshape(2, 3))
+    found, wanted = wt.roll(wt.asarray(x), 1, axis=axis), np.roll(x, 1, axis=axis)
+    assert found.fetch().flags.f_contiguous == wanted.flags.f_contiguous
+    same(found, wanted)
+    flat = found.reshape(-1)
+    flat[...] = 9
+    copied = wanted.reshape(-1)
+    copied[...] = 9
+    same(found, wanted)

@@ -268,3 +268,14 @@ def test_assignments_of_threads_to_different_elements_are_all_kept(assign):
         list(pool.map(count, range(4)))
     assert x.fetch().tolist() == [40] * 4
     assert [view.tolist() for view in views] == [[40]] * 4
+
+
+def test_broadcast_arrays_share_their_elements_where_they_have_the_common_shape():
+    for of in (np, wt):
+        x, y = of.asarray(np.arange(3.0)), of.asarray(np.zeros(1))
+        same, _ = of.broadcast_arrays(x, y)
+        x[0] = 5
+        assert np.asarray(same).tolist() == [5, 1, 2]
+        first, second = of.broadcast_arrays(x, x)
+        first[1] = 6
+        assert np.asarray(second).tolist() == np.asarray(x).tolist() == [5, 6, 2]

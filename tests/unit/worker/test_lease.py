@@ -9,7 +9,7 @@ from weft.model.errors import ProgramError
 from weft.model.program import Program, Style
 from weft.store.api import Column
 from weft.worker.code import PIECES, SINGLE, SLICE, InputCode, TaskCode
-from weft.worker.lease import LeaseResult, WorkerLease
+from weft.worker.lease import LeaseResult, UnitCounts, WorkerLease
 
 
 def code(target="builtins:abs", edges=((), {}, frozenset()), **fields) -> TaskCode:
@@ -73,11 +73,10 @@ def test_a_lease_without_callbacks_can_be_cancelled():
 def test_a_result_keeps_no_value_of_units_that_are_not_the_lease_s_any_more():
     outcome = LeaseResult(8, [10, 11, 12, 13], 0.5)
     outcome.kind = "user"
-    outcome.stats = (("edge", [1, 2]),)
-    outcome.rows = 7
+    outcome.counts = [UnitCounts(rows, (("edge", [1, 2]), ("few", {rows: 5}))) for rows in (7, 0, 3, 9)]
     outcome.end_at(6, 4)
     assert (outcome.hi, outcome.values, outcome.kind) == (6, [10, 11], "")
-    assert (len(outcome.stats), outcome.rows) == (0, 0)
+    assert (outcome.rows, outcome.stats) == (7, (("edge", [2, 4]), ("few", {7: 5, 0: 5})))
 
 
 def test_a_result_that_ends_before_its_first_unit_has_no_values():

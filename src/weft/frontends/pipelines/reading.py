@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -83,6 +84,9 @@ def _read_text(file: Path) -> str:
         hint = f"Write {_STDIN} in its place: that reads standard input, and the pipeline works in the current folder."
         raise UsageError(f"{file} is in no folder, and a pipeline needs a folder to work in", hint=hint)
     try:
+        if str(file) != _STDIN and stat.S_IFMT(file.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            hint = f"Save the pipeline to a file, or pass it by standard input: weft run {_STDIN} < {file}"
+            raise UsageError(f"{file} is no regular file", hint=hint)
         with nullcontext(sys.stdin.buffer) if str(file) == _STDIN else file.open("rb") as source:
             data = source.read(_MAX_FILE + 1)
     except FileNotFoundError:

@@ -417,14 +417,17 @@ def _assigned(place: ChunkPlace, x: Chunk, value: Any, *, taken: tuple[Along, ..
     return made
 
 
-def _put_slices(node: ArrayNode, taken: Sequence[Along], value: ArrayNode) -> ArrayNode:
-    """Return the array with other values at slices and integers; each chunk reads only its own part of the values."""
+def _put_slices(node: ArrayNode, taken: Sequence[Along], value: ArrayNode, *, dotted: bool = False) -> ArrayNode:
+    """Return the array with other values at slices and integers; each chunk reads only its own part of the values.
+
+    With `dotted` the index has an ellipsis, so that a place without axes takes an array of one element.
+    """
     kept = [axis for axis, one in enumerate(taken) if not one.drop]
     wanted = tuple([taken[axis].n for axis in kept])
     np.broadcast_shapes(wanted, value.shape)
     missing = len(wanted) - len(value.shape)
     leading = value.shape[: max(0, -missing)]
-    if leading and (wanted or not node.grid) and set(leading) == {1}:  # NumPy leaves such axes out, too
+    if leading and (wanted or not node.grid or dotted) and set(leading) == {1}:  # NumPy leaves such axes out, too
         value, missing = take_slices(value, [*[0] * -missing, *[slice(None)] * len(wanted)]), 0
     if missing < 0 or any(size not in (1, n) for size, n in zip(value.shape, wanted[missing:], strict=True)):
         raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {wanted}")
@@ -604,7 +607,9 @@ def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
     parsed = parse(index, node.shape)
     arrays = [one for one in parsed.per_axis if isinstance(one, ArrayNode)]
     if not arrays and not parsed.new:
-        return _put_slices(node, [along(cut, one) for cut, one in zip(node.grid, parsed.per_axis, strict=True)], value)
+        dotted = index is ... or (isinstance(index, tuple) and any(one is ... for one in index))
+        taken = [along(cut, one) for cut, one in zip(node.grid, parsed.per_axis, strict=True)]
+        return _put_slices(node, taken, value, dotted=dotted)
     if len(arrays) == 1 and not parsed.new and node.chunks > 1:
         chunkwise = _put_array(node, parsed.per_axis, value)
         if chunkwise is not None:

@@ -138,7 +138,7 @@ def roll(x: ArrayLike, /, shift: Any, axis: Any = None) -> Tensor:
         axes = tuple(axes) * len(shifts)
     for by, along in zip(shifts, axes, strict=True):
         made = _rolled(made, int(by), _axis(along, made.ndim))
-    return made
+    return Tensor(made.node, "F") if as_tensor(x).strided().flags.fnc else made
 
 
 def _rolled(x: Tensor, by: int, axis: int) -> Tensor:

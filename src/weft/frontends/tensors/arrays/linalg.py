@@ -367,6 +367,8 @@ def _with_tolerance(fn: Callable[..., Any], node: ArrayNode, rtol: Any, size: Se
 def pinv(x: ArrayLike, /, rtol: ArrayLike | None = None) -> Tensor:
     """Return the pseudo-inverses; singular values below `rtol` times the largest count as 0."""
     node, dtype = _matrices(x)
+    if 0 in node.shape[-2:]:
+        return Tensor(as_tensor(x).mT.node)  # NumPy keeps the dtype
     return _with_tolerance(np.linalg.pinv, shaping.cast(node, dtype), rtol, node.shape[-2:][::-1], dtype)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -85,6 +85,10 @@ def _binary(fn: Binary) -> tuple[Binary, Binary, Binary]:
     return method, swapped, updating
 
 
+_EQUAL_TO_NO_ELEMENT: Final[tuple[Any, ...]] = (object.__eq__, dict.__eq__, set.__eq__, frozenset.__eq__)
+"""The comparisons of objects that equal no number, text or date."""
+
+
 def _equality(ufunc: np.ufunc) -> Any:
     """Return `==` or `!=`, which have an answer for None, for text, and for arrays that cannot be compared."""
 
@@ -94,8 +98,12 @@ def _equality(ufunc: np.ufunc) -> Any:
             if not _comparable(ufunc, self.dtype, np.asarray(other).dtype if isinstance(other, bool) else type(other)):
                 return all_the_same(ufunc is np.not_equal, self)
             return apply(ufunc, self, other)
+        if other is None and self.dtype.kind in "mM":  # NumPy compares with `item()`, which is None for NaT
+            absent = apply(np.isnat, self)
+            return absent if ufunc is np.equal else apply(np.logical_not, absent)
         if not (isinstance(other, _OPERANDS) or other is None):
-            return NotImplemented
+            unequal = type(other).__eq__ in _EQUAL_TO_NO_ELEMENT and self.dtype.kind not in "OV"
+            return all_the_same(ufunc is np.not_equal, self) if unequal else NotImplemented
         given = other if isinstance(other, Tensor) else np.asarray(other)
         kinds = {self.dtype.kind, given.dtype.kind}
         if len(kinds) > 1 and (kinds & {"S", "U"} or other is None) and self.dtype.kind != "O":

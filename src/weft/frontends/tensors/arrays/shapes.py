@@ -152,10 +152,13 @@ def broadcast_to(x: ArrayLike, /, shape: int | tuple[int, ...]) -> Tensor:
 @public()
 @needs_lengths
 def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
-    """Return arrays broadcast to their common shape."""
+    """Return arrays broadcast to their common shape; those that have it already are returned as they are."""
     nodes = [as_node(one) for one in arrays]
     shape = blocks.broadcast_shapes(*[node.grid for node in nodes])
-    return tuple([broadcast_to(Tensor(node), shape) for node in nodes])  # the standard asks for no other type
+    return tuple(  # the standard asks for no other type
+        as_tensor(one) if node.shape == shape else broadcast_to(Tensor(node), shape)
+        for one, node in zip(arrays, nodes, strict=True)
+    )
 
 
 @public()
