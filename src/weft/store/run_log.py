@@ -12,6 +12,7 @@ A lease, which the owner renews, says only when another one may begin. It costs 
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import threading
@@ -19,19 +20,25 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
+from weft.store.projects import release_projects
 from weft.store.remote import shown
 from weft.store.shared import SharedStorage
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LEASE_S: Final = 60.0
 """The seconds that a lease lasts after each renewal."""
 RUNS: Final = "runs"
 """The folder at a URL with the logs of runs."""
+OWNER: Final = "lease.json"
+"""In the folder of a run: the token of its last owner here."""
 _MAGIC: Final = b"weftlog1"
 _CHECK: Final = 4
 _READERS: Final = 8
@@ -267,8 +274,28 @@ def logs_of(storage: SharedStorage, run: str) -> list[str]:
     return sorted(key for key in keys if key == run or key.rpartition("-")[0] == run)
 
 
-def remove_run(url: str, key: str) -> None:
-    """Remove the log and the objects of a run that nobody drives. CapacityError: they could not be removed."""
+def remove_run(url: str, key: str, owner: str | None, now: Callable[[], float]) -> None:
+    """Remove the log and the objects of a run that nobody drives, and its project if no other run uses that.
+
+    `owner` is the token of the last owner in the folder that is deleted; None: the folder follows owners elsewhere.
+    Nothing is removed of a run that another owner has taken over. ConflictError: a driver of it may live.
+    CapacityError: the URL cannot be used.
+    """
     storage = SharedStorage(url)
-    for below in (f"{RUNS}/{key}", key):
-        storage.remove(below)
+    log = RunLog(storage, key, now)
+    segments = log.read()
+    if segments and owner is not None and segments[-1].token != owner:
+        return
+    if segments and not segments[-1].over:
+        log.check_free(segments[-1], dead=owner or "")
+        storage.remove(f"{RUNS}/{key}")
+    storage.remove(key)
+    release_projects(storage, key)
+
+
+def read_owner(folder: Path) -> str:
+    """Return the token of the last owner of a run in this folder; "": none is known."""
+    try:
+        return str(json.loads((folder / OWNER).read_bytes())["token"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return ""
