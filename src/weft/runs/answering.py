@@ -57,6 +57,8 @@ def _of_run(reader: RunReader, run: RunRecord, target: str) -> Reasons:
     waiting = _waits(reader, run)
     if not waiting and (held := not_started(run)):
         return held[0] if len(held) == 1 else Reasons(run.id, "none", f"the run is {run.state}", items=held)
+    if not waiting and run.state == "pending":
+        return Reasons(run.id, "none", "it has not begun: its process starts, or waits for workers")
     return Reasons(run.id, "none", "nothing of it waits", waits=waiting)
 
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from weft.store.labels import RunLabels
 
 _LOOK_S: Final = 1.0
+_ANSWER_S: Final = 10.0
+"""The seconds within which a URL answers, else a followed run is shown as it was."""
 _CLOCK: Final = RealClock()
 
 
@@ -174,7 +176,7 @@ def follow(folder: Path) -> None:
             since = int(json.loads(file.read_bytes())["number"])
         except FileNotFoundError:  # it is driven here meanwhile
             return
-        segments = log.read(since)
+        segments = log.read(since, _ANSWER_S)
         if not segments:
             raise NotFoundError(f"the log of {folder.name} is not at {shown(stored['url'])}")
         for segment in segments:
@@ -187,11 +189,6 @@ def follow(folder: Path) -> None:
         _write(file, segments[-1].number, alive=alive, ended=ended)
     finally:
         os.close(fd)
-
-
-def seconds_behind(folder: Path, now: float) -> float:
-    """Return the seconds since the folder of a run that is followed was last brought to the present."""
-    return max(0.0, now - followed_file(folder).stat().st_mtime)
 
 
 def _write(file: Path, number: int, *, alive: bool, ended: bool) -> None:

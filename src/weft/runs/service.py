@@ -6,11 +6,12 @@ Each use case loads its modules when it is called: a list of runs needs no engin
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.model.errors import CapacityError, ConflictError, MissingExtraError, NotFoundError, UsageError, WeftError
+from weft.model.errors import CapacityError, ConflictError, MissingExtraError, UsageError, WeftError
+from weft.runs.following import RunFollower
 from weft.runs.listing import (
     find_run,
     index_may_be_busy,
@@ -23,7 +24,7 @@ from weft.runs.reading import TRAINING, began_on, conditions_of, read_run
 from weft.runs.records import RUN_STATES
 from weft.runs.verbs import VERBS
 from weft.runtime.clock import RealClock
-from weft.store.state import ended_elsewhere, followed, followed_file, owned, read_description
+from weft.store.state import owned, read_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -82,7 +83,7 @@ class RunService:
         self._lock = threading.Lock()
         self._session = session
         self._note = note
-        self._behind: set[str] = set()
+        self._follower = RunFollower(note, self.clock)
 
     @property
     def managers(self) -> Managers:
@@ -348,31 +349,9 @@ class RunService:
                 f"{run[:100]!r} names a step, but this command takes a run: {name[:100]}",
                 hint=f"For one step: weft show {run[:100]}, weft story {run[:100]}, weft logs {run[:100]}",
             )
-        return self._up_to_date(find_run(self.state, run))
-
-    def _up_to_date(self, folder: Path) -> Path:
-        """Bring the folder of a run whose process is elsewhere to the present; return it.
-
-        If that cannot be, it is as it was last known, and a note says so once.
-        """
-        if followed_file(folder).exists():
-            from weft.runs.handing import follow, seconds_behind
-
-            try:
-                follow(folder)
-                self._behind.discard(folder.name)
-            except (CapacityError, NotFoundError) as error:
-                if folder.name not in self._behind:
-                    self._behind.add(folder.name)
-                    seconds = seconds_behind(folder, self.clock.wall())
-                    self._note(f"{folder.name} is shown as it was {seconds:.0f} s ago: {error.message}")
+        folder = find_run(self.state, run)
+        self._follower.look(folder)
         return folder
-
-    def _follow_all(self) -> None:
-        for folder in followed(self.state):
-            if not ended_elsewhere(folder):
-                with suppress(WeftError):  # then it is as it was last known
-                    self._up_to_date(folder)
 
     def show(self, run: str) -> RunRecord:
         """Return the present state of a run and its steps."""
@@ -399,7 +378,7 @@ class RunService:
             raise UsageError(f"{state!r} is not a state of runs", hint=f"There are: {', '.join(RUN_STATES)}")
         if number < 0:
             raise UsageError(f"--number is {number}; it must be 0 or more")
-        self._follow_all()
+        self._follower.look_at_all(self.state)
         if not tags:
             return list_runs(self.state, limit=number or None, state=state, name=name)
         from weft.store.labels import has_tags, parse_tags
@@ -583,11 +562,7 @@ class RunService:
 
         folders = [self.find(run) for run in runs]
         for folder in folders:
-            if folder.name in self._behind and not ended_elsewhere(folder):
-                raise ConflictError(
-                    f"{folder.name} may still run at the cluster: the URL of its storage cannot be read",
-                    hint=f"If it is gone for good: rm {followed_file(folder)}, and delete the run again.",
-                )
+            self._follower.check_known(folder)
         return delete_all(self.state, folders, note)
 
     def prune(
@@ -611,7 +586,7 @@ class RunService:
         """
         from weft.runs.removing import prunable, prune
 
-        self._follow_all()
+        self._follower.look_at_all(self.state)
         if not dry_run:
             self.expire()
         rows = prunable(

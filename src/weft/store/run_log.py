@@ -18,14 +18,14 @@ import platform
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
-from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
+from weft.model.errors import CapacityError, ConflictError, NotFoundError, UsageError, WeftError
 from weft.store.projects import release_projects
 from weft.store.remote import shown
 from weft.store.shared import SharedStorage
@@ -111,12 +111,32 @@ class RunLog:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def read(self, since: int = 1) -> list[LogSegment]:
+    def read(self, since: int = 1, answer_s: float | None = None) -> list[LogSegment]:
         """Return the segments from a number on. ConflictError: one is damaged, and its epoch went on.
 
-        Incomplete objects at the end of an epoch were never acknowledged, and are left out.
+        Incomplete objects at the end of an epoch were never acknowledged, and are left out. CapacityError: the URL has
+        not answered within `answer_s` seconds, or cannot be read.
         """
-        return self._read(self._numbers(), since)
+        return self._read(self._numbers() if answer_s is None else self._answered(answer_s), since)
+
+    def _answered(self, seconds: float) -> Sequence[int]:
+        """Return the numbers of the segments. The libraries of stores try for minutes, which nobody waits who looks."""
+        found: Future[Sequence[int]] = Future()
+
+        def ask() -> None:
+            try:
+                found.set_result(self._numbers())
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                found.set_exception(error)
+
+        threading.Thread(target=ask, name="weft-log-numbers", daemon=True).start()
+        try:
+            return found.result(seconds)
+        except TimeoutError:
+            raise CapacityError(
+                f"{shown(self._storage.url)} has not answered for {seconds:.0f} s",
+                hint="See that the network and the endpoint work.",
+            ) from None
 
     def _read(self, numbers: Sequence[int], since: int = 1) -> list[LogSegment]:
         wanted = [number for number in numbers if number >= since]

@@ -290,6 +290,11 @@ class TestRunAtACluster:
         assert not run.exists()
         assert not followed(root)
 
+    def test_before_its_begin_it_waits_for_workers(self, service, run):
+        (run / "events.jsonl").write_text(json.dumps({"time": NOW, "state": "pending"}) + "\n")
+        (line,) = service.why(run.name).lines()
+        assert line == "run-000001: it has not begun: its process starts, or waits for workers"
+
     def test_its_records_answer_in_place_of_its_process(self, service, run, notes):
         explained = service.explain(run.name)
         assert [row.executed for row in explained.rows] == ["succeeded, 2 attempts", "pending"]
