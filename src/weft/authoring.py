@@ -80,6 +80,7 @@ class BoundPipeline:
         name: str | None = None,
         workers: int | None = None,
         backend: str | None = None,
+        storage: str | None = None,
         state_dir: str | os.PathLike[str] | None = None,
         user: str | None = None,
         cache: bool = True,
@@ -118,7 +119,13 @@ class BoundPipeline:
             raise UsageError("only= excludes targets=", hint=f"Name it as a target too: {only}")
         folder = folder_of(self._built.file)
         labels = RunLabels(parse_tags(f"{name}={value}" for name, value in (tags or {}).items()), valid_note(note))
-        flags = {"workers": workers, "backend": backend, "user": user, "state_dir": state_dir and os.fspath(state_dir)}
+        flags = {
+            "workers": workers,
+            "backend": backend,
+            "storage": storage,
+            "user": user,
+            "state_dir": state_dir and os.fspath(state_dir),
+        }
         text, file = self._built.text(), self._built.file
         file = file if os.path.exists(file) else os.path.join(folder, "pipeline.py")
         chosen = profile_in(text, file, profile) if profile else None

@@ -12,6 +12,7 @@ import pytest
 
 import weft
 from tests.prepared import weft_command
+from weft.model.errors import UsageError
 
 SOURCE = Path(weft.__file__).parents[1]
 ROOT = Path(__file__).parents[2]
@@ -393,3 +394,19 @@ def test_the_example_runs_and_is_used_again(project):
     assert first["run"]["state"] == second["run"]["state"] == "succeeded"
     assert json.loads(project.output(second, "choose.best"))["accuracy"] > 0.9
     assert {step["message"] for step in second["run"]["steps"] if step["name"] != "fit"} == {"taken from the cache"}
+
+
+@weft.command
+def hello():
+    return "echo hello"
+
+
+@weft.pipeline
+def greeting():
+    hello()
+
+
+def test_a_wrong_storage_is_refused_before_the_run(tmp_path):
+    with pytest.raises(UsageError, match="'nonsense', which is no URL"):
+        greeting.run(storage="nonsense", state_dir=tmp_path / ".weft")
+    assert not (tmp_path / ".weft").exists()

@@ -99,6 +99,9 @@ def test_the_run_goes_on_without_the_machine_that_asked_for_it_which_follows_it(
     assert project.state() == "running"
     assert "running" in project.command("ls")
     assert "still running" in project.weft("resume", RUN, "--backend", "threads")[2]
+    assert "still running" in project.weft("resume", RUN, "-d", "--backend", "ray")[2]
+    assert "still running" in project.weft("delete", RUN)[2]
+    assert "(not here: weft fetch run-000001)" in project.command("show", RUN)
     (marks / "go").touch()
     until(lambda: project.state() == "succeeded", "the end")
     assert "hello from the project" in project.command("logs", f"{RUN}/a")
@@ -110,7 +113,7 @@ def test_the_run_goes_on_without_the_machine_that_asked_for_it_which_follows_it(
     assert "/work/" in seen.read_text()
     assert not project.command("fetch", RUN)
     project.command("delete", RUN)
-    assert {name.split("/")[0] for name in project.objects()} == {"projects"}
+    assert not project.objects()
     assert not list(project.root.path.glob("followed/*"))
 
 
@@ -134,3 +137,51 @@ def test_an_order_goes_to_the_driver_and_the_run_is_resumed_there(project, marks
     project.in_background("resume", RUN)
     until(lambda: project.state() == "succeeded", "the end")
     assert (marks / "once").read_text() == "once\n"
+
+
+def test_the_process_at_the_cluster_tells_what_waits_and_what_the_plan_became(project, marks):
+    work = steps(marks)
+    work["c"] = step("cat {{seen}}", "b", {"seen": "{{b.seen}}"})
+    project.write(work)
+    (project.folder / "say.sh").write_text("echo hello\n")
+    project.in_background()
+    until((marks / "begun").exists, "the second step")
+    waits = "c: waits for the end of b (0 of 1 task finished, 1 running)\n"
+    assert project.command("why", RUN) == waits
+    assert project.command("why", f"{RUN}/c") == waits
+    told = project.command("explain", RUN)
+    assert "0 of 1 task so far" in told
+    assert "records alone" not in told
+    assert "interrupted" not in project.command("story", RUN)
+    (marks / "go").touch()
+    until(lambda: project.state() == "succeeded", "the end")
+
+
+def test_while_the_url_cannot_be_read_the_run_is_shown_as_it_was(project, marks):
+    begin(project, marks)
+    until(lambda: project.shown()["steps"][0]["state"] == "succeeded", "a record")
+    away = project.environ["WEFT_STORAGE"].removeprefix("file://")
+    os.rename(away, f"{away}.gone")
+    Path(away).touch()
+    try:
+        code, out, err = project.weft("show", RUN)
+        assert code == 0
+        assert "running" in out
+        assert f"{RUN} is shown as it was" in err
+        assert "running" in project.command("ls")
+        assert "may still run" in project.weft("delete", RUN)[2]
+    finally:
+        os.unlink(away)
+        os.rename(f"{away}.gone", away)
+    (marks / "go").touch()
+    until(lambda: project.state() == "succeeded", "the end")
+
+
+def test_a_run_whose_driver_cannot_be_started_leaves_nothing(project, marks):
+    project.write(steps(marks))
+    project.environ["RAY_ADDRESS"] = "127.0.0.1:1"
+    code, _, err = project.weft("run", "../project/run.yaml", "-d", "--backend", "ray")
+    assert code == 2
+    assert "no Ray cluster answers" in err
+    assert not project.objects()
+    assert not project.folder_of().exists()

@@ -145,7 +145,14 @@ def check_three_steps(project, temporary):
     steps = read_run(project.folder_of("run-000002")).steps
     assert [one.attempts for one in steps] == [0, 0, 0], "they were taken from the cache"
     assert of(project, "read.text", "run-000002").read_text().split() == ["two", "3"]
-    assert len([name for name in project.shared() if name.endswith(".tar")]) == 1, "the project did not change"
+    there = project.shared()
+    (archive,) = {".".join(name.split(".")[:2]) for name in there if not name.endswith(".json")}
+    assert len(there) == 4, "the project did not change: its archive, the description, and two runs that use it"
+    with project.service() as service:
+        assert list(service.delete(["run-000001"])) == ["run-000001"]
+        assert archive in project.shared()
+        assert list(service.delete(["run-000002"])) == ["run-000002"]
+    assert project.shared() == []
 
 
 def test_steps_exchange_files_and_folders_and_a_second_run_takes_them_from_the_cache(make, temporary):

@@ -198,6 +198,28 @@ def test_it_goes_on_by_s3(lost, nodes, tmp_path, s3_bucket):
     check_resumed(elsewhere(project, tmp_path), marks)
 
 
+def test_a_lost_run_that_is_deleted_leaves_nothing_at_the_url(lost):
+    project, _ = lost()
+    assert any(name.startswith("runs/") for name in project.shared())
+    code, _, err = project.weft("delete", RUN)
+    assert code == 0, err
+    assert project.shared() == []
+
+
+def test_the_deletion_of_a_run_that_went_on_elsewhere_changes_nothing_there(lost, nodes, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    project, _ = lost()
+    there = elsewhere(project, tmp_path)
+    there.adopt()
+    assert there.resume(RUN).state == "succeeded"
+    before = there.shared()
+    assert any(name.startswith("projects/") for name in before)
+    assert project.weft("delete", RUN)[0] == 0
+    assert there.shared() == before
+    assert there.weft("delete", RUN)[0] == 0
+    assert all("/log/" in name for name in there.shared())
+
+
 def test_another_machine_waits_for_the_lease_and_the_machine_itself_does_not(lost, nodes, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     project, marks = lost()

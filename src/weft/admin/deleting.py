@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
+from weft.runtime.clock import RealClock
 from weft.store.database import BUSY, obstacle
 from weft.store.entries import index_of
 from weft.store.folders import make_folders, remove_at, remove_folder, sweep_trash, unowned
@@ -130,17 +131,23 @@ def end_processes(folder: Path) -> list[str]:
 
 
 def _remove_objects(folder: Path, note: Callable[[str], None]) -> None:
-    """Remove what a run at a cluster has left at the URL of its storage; `note` tells if something stays."""
+    """Remove what a run has left at the URL of its storage; `note` tells if something stays.
+
+    ConflictError: a driver of the run may live.
+    """
     try:
         description = read_description(folder)
     except (FileNotFoundError, NotFoundError, ConflictError):
         return
     stored = description.get(STORAGE)
-    if isinstance(stored, dict) and stored.get("keep") and not is_copied(folder, description):
-        from weft.store.run_log import remove_run
+    if isinstance(stored, dict) and not is_copied(folder, description):
+        from weft.store.run_log import read_owner, remove_run
 
+        owner = None if stored.get("keep") else read_owner(folder)
         try:
-            remove_run(stored["url"], stored["key"])
+            remove_run(stored["url"], stored["key"], owner, RealClock().wall)
+        except ConflictError:
+            raise
         except WeftError as error:
             note(f"the objects of {folder.name} stay: {error.message}")
     for file in (followed_file(folder), followed_file(folder).with_suffix(".lock")):

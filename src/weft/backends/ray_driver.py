@@ -252,7 +252,10 @@ def start_driver(helpers: Helpers, request: DriverRequest, address: str | None) 
         try:
             answer = actor.started.remote()
             if not ray.wait([answer], timeout=_QUIET_S)[0]:
-                sys.stderr.write("weft: the run has not begun: it waits for cores of the cluster; Ctrl-C gives up\n")
+                more = "" if request.log is None else ", or for the lease of a former driver"
+                sys.stderr.write(
+                    f"weft: the run has not begun: it waits for cores of the cluster{more}; Ctrl-C gives up\n"
+                )
             found: StartedDriver = ray.get(answer)
         except ray.exceptions.RayTaskError as error:
             ray.kill(actor)

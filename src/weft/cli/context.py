@@ -50,9 +50,13 @@ class CommandContext(Struct):
 
     def service(self, settings: Settings, state: StateRoot) -> RunService:
         """Return the use cases of the runs of a state folder."""
+        from weft.cli.tables import clean
         from weft.runs.service import RunService
 
-        return RunService(self.wiring(), settings, state, self.clock)
+        def note(text: str) -> None:
+            self.say(f"note: {clean(text)}")
+
+        return RunService(self.wiring(), settings, state, self.clock, note=note)
 
     def console(self, stream: TextIO | None = None) -> Console | PlainPage:
         """Return a console for stdout, or for another stream."""

@@ -145,10 +145,12 @@ def show(
         print_json(context.out, "weft.run/1", run=run_document(found))
         return
     from weft.cli.tables import state_text
+    from weft.runs.reading import stays_at_url
     from weft.runs.records import INTERRUPTED
 
     now, out = context.clock.wall(), context.console()
     outputs = list(found.outputs.items())
+    missing = f"not here: weft fetch {found.id}" if stays_at_url(found.folder) else "not there"
     head: list[tuple[str, Any]] = [
         ("run", found.id),
         ("state", state_text(found.state, out)),
@@ -166,7 +168,10 @@ def show(
         ("note", one_line(found.note, 500)),
         ("error", f"{found.error_code} {one_line(found.message, 500)}" if found.error_code else ""),
         ("folder", short_path(found.folder, context.cwd)),
-        *((f"output {one_line(name, 40)}", output_path(place, context.cwd)) for name, place in outputs[:MOST_OUTPUTS]),
+        *(
+            (f"output {one_line(name, 40)}", output_path(place, context.cwd, missing))
+            for name, place in outputs[:MOST_OUTPUTS]
+        ),
         ("outputs", more_outputs(len(outputs), found.id)),
         ("results", in_python(found) if found.of_session and found.state == "succeeded" else ""),
         ("next", f"weft resume {found.id}{where_options(context, where)}" if found.state == INTERRUPTED else ""),

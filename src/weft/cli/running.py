@@ -30,7 +30,7 @@ from weft.cli.parsing import CommandParameter
 from weft.cli.planning import print_plan, warn
 from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_next, print_steps, run_document, took
 from weft.cli.tables import clean, print_json, short_path
-from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, RunCancelledError, UsageError
+from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, RunCancelledError, UsageError, WeftError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,6 +139,8 @@ def resume(
     if detach and file is not None:
         not_from_stdin(file, "a resume in the background")
     from weft.runs.reading import began_on, has_storage, profile_settings
+    from weft.runs.reopening import refuse_resume
+    from weft.store.state import owned
 
     in_background = detach and context.begun is None
     overrides = read_overrides(context, "-" if file is None else str(file), parameters or [], param_file)
@@ -154,6 +156,7 @@ def resume(
     if in_background and settings.backend == "ray":
         again = ["resume", *workers.words, "--detach"]
         if has_storage(found.folder):
+            refuse_resume(found, owned(found.folder))
             return _driven_there(context, settings, service, found.id, again, as_json=as_json)
         return _at_the_cluster(context, settings, service.state, again)
     if in_background:
@@ -287,8 +290,14 @@ def _handed_over(
     loaded = service.load(portable(request))
     warn(context, loaded.warnings)
     run, _ = service.hand_over(loaded, labels=request.labels)
-    context.hint = f"The run is ready, and nothing of it runs. Start it: weft resume {run} -d"
-    return _driven_there(context, service.settings, service, run, again, as_json=as_json)
+    try:
+        return _driven_there(context, service.settings, service, run, again, as_json=as_json)
+    except (WeftError, KeyboardInterrupt):
+        try:
+            list(service.delete([run]))
+        except WeftError:  # its driver may live, or the URL is gone
+            context.hint = f"{run} may run nevertheless. Look at it: weft show {run}"
+        raise
 
 
 def _driven_there(
@@ -311,7 +320,9 @@ def _driven_there(
     )
     if not started.run:
         context.err.write(started.err)
+        context.say(f"{run} is not lost. When the cause is mended: weft resume {run} -d")
         return started.code
+    service.find(run)  # what follows it knows that it goes on
     if as_json:
         print_json(context.out, "weft.started/1", run=run)
         return started.code

@@ -103,9 +103,9 @@ def short_path(path: Path | str, cwd: Path) -> str:
     return shlex.quote(clean(shown).replace("\n", "?"))
 
 
-def output_path(path: Path | str, cwd: Path) -> str:
-    """Return the path of an output as `short_path` does, marked if the file is missing."""
-    return short_path(path, cwd) if os.path.lexists(path) else f"{short_path(path, cwd)} (not there)"
+def output_path(path: Path | str, cwd: Path, missing: str = "not there") -> str:
+    """Return the path of an output as `short_path` does, marked with `missing` if the file is missing."""
+    return short_path(path, cwd) if os.path.lexists(path) else f"{short_path(path, cwd)} ({missing})"
 
 
 class PlainPage:

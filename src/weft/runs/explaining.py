@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from weft.admin.control import send
 from weft.durability.journal import JOURNAL, read_journal, recover, same_graph
 from weft.durability.probing import probed
 from weft.engine.events import Done, Failed
@@ -33,7 +32,7 @@ def explain_run(run: RunRecord, host: SourceHost) -> Explained:
     """Explain a run: by its owner, or from its folder if the owner has gone."""
     if owned(run.folder):
         try:
-            return Explained.from_json(send(run.folder, VERBS["explain"].order()))
+            return Explained.from_json(host.ask_owner(run.folder, VERBS["explain"].order()))
         except ConflictError:  # the run has ended meanwhile, or is starting
             pass
     return explain_folder(run, host)
@@ -67,7 +66,7 @@ def waits_within(run: RunRecord, subject: str, host: SourceHost) -> tuple[Wait, 
     """Return why tasks of a vertex, a task or (with "") a run have not started, as `waits_of`."""
     try:
         if owned(run.folder):
-            return tuple(map(Wait.from_json, send(run.folder, VERBS["why"].order(subject=subject))))
+            return tuple(map(Wait.from_json, host.ask_owner(run.folder, VERBS["why"].order(subject=subject))))
         graph, digest = _graph_of(run, host)
         return replayed(run.folder, graph, host.managers, digest).waits(subject)
     except (ConflictError, NotFoundError, DefinitionError):  # the run has ended meanwhile, or its records are all

@@ -22,11 +22,14 @@ import msgspec
 from weft.engine.tuning import Tuning
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.runs.active import RunEvents
-from weft.runs.mirroring import adopt, apply, read_owner
+from weft.runs.mirroring import adopt, apply
 from weft.runs.opening import give_labels, open_run
+from weft.runs.reading import read_run
+from weft.runs.records import ACTIVE, INTERRUPTED
 from weft.runtime.clock import RealClock
 from weft.store.artifacts import PROJECT, PackedProject
-from weft.store.run_log import LogSegment, RunLog
+from weft.store.remote import shown
+from weft.store.run_log import LogSegment, RunLog, read_owner
 from weft.store.shared import SharedStorage, unpack
 from weft.store.state import STORAGE, RunFolder, StateRoot, followed_file, owned, read_description
 
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from weft.store.labels import RunLabels
 
 _LOOK_S: Final = 1.0
+_ANSWER_S: Final = 10.0
+"""The seconds within which a URL answers, else a followed run is shown as it was."""
 _CLOCK: Final = RealClock()
 
 
@@ -151,13 +156,13 @@ def _begin_to_follow(folder: Path) -> None:
     """Let the folder of a run follow its log from now on."""
     file = followed_file(folder)
     file.parent.mkdir(mode=0o700, exist_ok=True)
-    _write(file, 1, alive=False)
+    _write(file, 1, alive=False, ended=False)
 
 
 def follow(folder: Path) -> None:
     """Bring a folder to what its log says; nothing is done for a run that is driven here.
 
-    CapacityError: the URL cannot be read.
+    CapacityError: the URL cannot be read. NotFoundError: the log is not there.
     """
     file = followed_file(folder)
     if not file.exists():
@@ -171,19 +176,22 @@ def follow(folder: Path) -> None:
             since = int(json.loads(file.read_bytes())["number"])
         except FileNotFoundError:  # it is driven here meanwhile
             return
-        segments = log.read(since)
+        segments = log.read(since, _ANSWER_S)
+        if not segments:
+            raise NotFoundError(f"the log of {folder.name} is not at {shown(stored['url'])}")
         for segment in segments:
             for piece in segment.pieces:
                 apply(folder, piece)
-        if segments:
-            RunFolder(folder).describe_again()
-            lease = log.lease(segments[-1].token)
-            _write(file, segments[-1].number, alive=lease is not None and lease.until > _CLOCK.wall())
+        RunFolder(folder).describe_again()
+        lease = log.lease(segments[-1].token)
+        alive = lease is not None and lease.until > _CLOCK.wall()
+        ended = not alive and read_run(folder, alive=False).state not in ACTIVE | {INTERRUPTED}
+        _write(file, segments[-1].number, alive=alive, ended=ended)
     finally:
         os.close(fd)
 
 
-def _write(file: Path, number: int, *, alive: bool) -> None:
+def _write(file: Path, number: int, *, alive: bool, ended: bool) -> None:
     draft = file.with_suffix(f".{os.urandom(4).hex()}")
-    draft.write_text(json.dumps({"number": number, "alive": alive}), encoding="ascii")
+    draft.write_text(json.dumps({"number": number, "alive": alive, "ended": ended}), encoding="ascii")
     draft.replace(file)

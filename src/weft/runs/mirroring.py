@@ -21,7 +21,7 @@ from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftErro
 from weft.store.artifacts import ARTIFACTS, PROJECT, PackedProject, read_artifacts
 from weft.store.folders import LOCK_NAME
 from weft.store.remote import shown
-from weft.store.run_log import LEASE_S, FilePiece, LogSegment, RunLog, logs_of
+from weft.store.run_log import LEASE_S, OWNER, FilePiece, LogSegment, RunLog, logs_of, read_owner
 from weft.store.shared import SharedStorage, fetch
 from weft.store.state import (
     CONTROL,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from weft.store.shared import SharedObject
     from weft.store.state import StateRoot
 
-OWNER: Final = "lease.json"
-"""In the folder of a run: the token of its last owner here."""
 _JOURNAL: Final = "journal"
 _HERE: Final = frozenset({OWNER, LOCK_NAME, CONTROL})
 """Files that mean something at one machine alone."""
@@ -271,14 +269,6 @@ def _names(folder: Path) -> Iterator[str]:
 
 def _grows(name: str) -> bool:
     return name == _JOURNAL or name.startswith("logs/") or name.endswith(".jsonl")
-
-
-def read_owner(folder: Path) -> str:
-    """Return the token of the last owner of a run in this folder; "": none is known."""
-    try:
-        return str(json.loads((folder / OWNER).read_bytes())["token"])
-    except (FileNotFoundError, ValueError, KeyError):
-        return ""
 
 
 # ------------------------------------------------------------------------------------------------------ from the URL

@@ -1,4 +1,4 @@
-"""Orders to the owner of a run, or of one task of it: cancel and suspend."""
+"""Orders to the owner of a run, or of one task of it, here or at a cluster."""
 
 from __future__ import annotations
 
@@ -58,8 +58,16 @@ def send_order(folder: Path, message: Mapping[str, Any], through_cluster: Callab
         raise ConflictError(f"{found.id} {word}: nothing of it runs", hint=f"Go on with it: weft resume {found.id}")
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    (through_cluster if _is_elsewhere(folder) else send)(folder, message)
+    deliver(folder, message, through_cluster)
     return found.id
+
+
+def deliver(folder: Path, message: Mapping[str, Any], through_cluster: Callable[..., Any]) -> Any:
+    """Send a message to the owner of a run, wherever that is, and return the answer; arguments as for `send_order`.
+
+    ConflictError: the run has no owner, or that does not answer. Errors of the owner are raised.
+    """
+    return (through_cluster if _is_elsewhere(folder) else send)(folder, message)
 
 
 def _is_elsewhere(folder: Path) -> bool:

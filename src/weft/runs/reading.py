@@ -322,7 +322,7 @@ def _state_of(items: Collection[ItemRecord]) -> str:
 def record_interruption(folder: RunFolder) -> None:
     """Record, as the new owner of a run, the last sign of life of a killed owner."""
     found = read_run(folder.path, alive=False)
-    if found.state == INTERRUPTED and found.ended is not None:
+    if found.state == INTERRUPTED and found.ended is not None and found.started is not None:
         append_records(folder, [Record(time=found.ended, state=INTERRUPTED)])
 
 
@@ -390,6 +390,12 @@ def began_on(folder: Path) -> str | None:
 def has_storage(folder: Path) -> bool:
     """Whether the files of a run travel by a URL."""
     return STORAGE in read_description(folder)
+
+
+def stays_at_url(folder: Path) -> bool:
+    """Whether the outputs of a run stay at the URL of its storage."""
+    stored = read_description(folder).get(STORAGE)
+    return isinstance(stored, dict) and bool(stored.get("keep"))
 
 
 def profile_settings(folder: Path) -> Mapping[str, Any]:

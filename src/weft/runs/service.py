@@ -6,35 +6,31 @@ Each use case loads its modules when it is called: a list of runs needs no engin
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
-from weft.model.errors import CapacityError, ConflictError, NotFoundError, UsageError, WeftError
+from weft.model.errors import CapacityError, ConflictError, MissingExtraError, UsageError, WeftError
+from weft.runs.following import RunFollower
 from weft.runs.listing import (
-    by_end,
     find_run,
     index_may_be_busy,
-    is_part,
     list_runs,
     mark_interrupted,
     projects_below,
     split_target,
 )
 from weft.runs.reading import TRAINING, began_on, conditions_of, read_run
-from weft.runs.records import INTERRUPTED, RUN_STATES, SUSPENDED
+from weft.runs.records import RUN_STATES
 from weft.runs.verbs import VERBS
 from weft.runtime.clock import RealClock
-from weft.store.state import followed, followed_file, owned, read_description
+from weft.store.state import owned, read_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from weft.admin.settings import Settings
     from weft.engine.explain import Explained
-    from weft.engine.waiting import Wait
     from weft.graph.job_plan import JobPlan
     from weft.runs.active import ActiveRun, RunEvents
     from weft.runs.comparing import Comparison
@@ -64,7 +60,8 @@ class RunService:
     """Submits, resumes, ends, shows and deletes the runs of one state folder.
 
     A context manager, or call `close` when all runs have ended. The first run makes the store and the workers from the
-    settings, unless a `session` lends its own; all runs share them. `state` is by default the state folder of the
+    settings, unless a `session` lends its own; all runs share them. `note` takes lines for the user.
+    `state` is by default the state folder of the
     current folder. `run` names a run by its id, a unique prefix of it, its number, @last or @failed; `target` names a
     run, or a step of it by `RUN/STEP` or `RUN/STEP@ATTEMPT`. NotFoundError: there is no such run or step.
     """
@@ -76,6 +73,7 @@ class RunService:
         state: StateRoot | None = None,
         clock: WallClock | None = None,
         session: EngineSession | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._concrete = concrete
         self.settings = settings
@@ -84,6 +82,8 @@ class RunService:
         self._undo = ExitStack()
         self._lock = threading.Lock()
         self._session = session
+        self._note = note
+        self._follower = RunFollower(note, self.clock)
 
     @property
     def managers(self) -> Managers:
@@ -93,6 +93,19 @@ class RunService:
     def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
         """Return the source of a run, read from its folder."""
         return self._concrete.source_again(frontend, folder, file)
+
+    def ask_owner(self, folder: Path, message: Mapping[str, Any]) -> Any:
+        """Return the answer of the owner of a run, here or at a cluster. ConflictError: nobody answers."""
+        from weft.runs.orders import deliver
+
+        def ask(folder: Path, message: Mapping[str, Any]) -> Any:
+            try:
+                return self._concrete.order_driver(folder, message)
+            except (CapacityError, MissingExtraError, UsageError) as error:
+                self._note(f"the process of {folder.name} at the cluster cannot be asked: {error.message}")
+                raise ConflictError(error.message) from None
+
+        return deliver(folder, message, ask)
 
     # ---------------------------------------------------------------------------------------------- runs that go on
 
@@ -336,14 +349,8 @@ class RunService:
                 f"{run[:100]!r} names a step, but this command takes a run: {name[:100]}",
                 hint=f"For one step: weft show {run[:100]}, weft story {run[:100]}, weft logs {run[:100]}",
             )
-        return self._up_to_date(find_run(self.state, run))
-
-    def _up_to_date(self, folder: Path) -> Path:
-        """Bring the folder of a run whose process is elsewhere to the present; return it."""
-        if followed_file(folder).exists():
-            from weft.runs.handing import follow
-
-            follow(folder)
+        folder = find_run(self.state, run)
+        self._follower.look(folder)
         return folder
 
     def show(self, run: str) -> RunRecord:
@@ -371,9 +378,7 @@ class RunService:
             raise UsageError(f"{state!r} is not a state of runs", hint=f"There are: {', '.join(RUN_STATES)}")
         if number < 0:
             raise UsageError(f"--number is {number}; it must be 0 or more")
-        for folder in followed(self.state):
-            with suppress(WeftError):  # then it is as it was last known
-                self._up_to_date(folder)
+        self._follower.look_at_all(self.state)
         if not tags:
             return list_runs(self.state, limit=number or None, state=state, name=name)
         from weft.store.labels import has_tags, parse_tags
@@ -447,7 +452,7 @@ class RunService:
         from weft.runs.timeline import story_of
 
         name = split_target(target)
-        return story_of(self.show(name.run), name.step, name.attempt, self.managers)
+        return story_of(self.show(name.run), name.step, name.attempt, self)
 
     def watch(self, run: str, pause: Callable[[], None]) -> Iterator[Record]:
         """Yield the records of a run until it ends, the old ones first; call `pause` before each look for new ones."""
@@ -467,46 +472,9 @@ class RunService:
         The inputs are compared with those of the nearest cached result, or with those of the run `against`. `note`
         reports an unusable cache: the recorded reason needs none.
         """
-        from weft.runs.reasons import Reasons, not_started, reasons, state_of
+        from weft.runs.answering import why
 
-        name = split_target(target)
-        run = self.show(name.run)
-        if run.of_jobs:
-            from weft.runs.job_reasons import reasons_of_jobs
-
-            return reasons_of_jobs(run, name.step, self)
-        step, slash, replica = name.step.partition("/")
-        if slash:
-            from weft.runs.job_reasons import reasons_of_jobs
-
-            (inner,) = self.show_inner(run, step, alone=True)
-            found = reasons_of_jobs(inner, replica, self)
-            return replace(found, step=f"{step}/{found.step}" if replica else step)
-        if not name.step:
-            if run.ended is not None and run.state not in (INTERRUPTED, SUSPENDED):
-                message = f"{target} is a run that has ended, in which nothing waits"
-                raise UsageError(message, hint=f"Write: weft why {target}/STEP")
-            from weft.engine.waiting import HELD
-            from weft.runs.explaining import waits_within
-
-            waiting = tuple(wait for wait in waits_within(run, "", self) if wait.kind != HELD)
-            if not waiting and (held := not_started(run)):
-                return held[0] if len(held) == 1 else Reasons(run.id, "none", f"the run is {run.state}", items=held)
-            return Reasons(run.id, "none", "nothing of it waits", waits=waiting)
-        if name.attempt is not None:
-            from weft.runs.timeline import events_of
-
-            events_of(run, name.step, name.attempt)  # an attempt that is not there is refused
-        other = None if against is None else self.show(against)
-        waits: Sequence[Wait] = ()
-        if run.task(name.step)[0].ended is None:
-            from weft.runs.explaining import waits_of
-
-            waits = [*waits_of(run, name.step, self), *self._inner_waits(run, name.step)]
-        with self.results(note) as cache:
-            return replace(
-                reasons(cache, run, name.step, other, note), waits=tuple(waits), state=state_of(run, name.step)
-            )
+        return why(self, target, against, note)
 
     def report(self, run: str, output: Path) -> None:
         """Write a report about a run, live or ended, to a file.
@@ -539,15 +507,6 @@ class RunService:
         with self.results(lambda _: None) as cache:
             return compare_runs(self.show(first), self.show(second), self, cache)
 
-    def _inner_waits(self, run: RunRecord, step: str) -> Iterator[Wait]:
-        """Yield what the replicas of a step wait for."""
-        from weft.engine.waiting import HELD
-        from weft.runs.explaining import waits_within
-
-        for inner in self.show_inner(run, step):
-            if inner.ended is None:
-                yield from (wait for wait in waits_within(inner, "", self) if wait.kind != HELD)
-
     def plan(self, source: PlannableSource, *, note: Callable[[str], None] = lambda _: None) -> list[Foreseen]:
         """Return whether each step would run, be reused or depend on another. Nothing is started.
 
@@ -568,21 +527,9 @@ class RunService:
 
         None: there is none, or a cluster has the workers.
         """
-        from weft.graph.rules.vertices import check_fits
-        from weft.model.resources import ONE_SLOT_ONLY
-        from weft.store.accounting import default_budget
-        from weft.store.folders import shm_root
+        from weft.runs.foreseeing import misfit
 
-        if self.settings.backend == "ray":
-            return None
-        node = self.settings.node(self.settings.memory or default_budget(shm_root()))
-        try:
-            for vertex in source.graph.vertices.values():
-                if vertex.resources is not ONE_SLOT_ONLY:
-                    check_fits(vertex, [node])
-        except CapacityError as error:
-            return error
-        return None
+        return misfit(source, self.settings)
 
     def touch(self, source: PlannableSource, run: str) -> list[TouchedStep]:
         """Record the outputs of an earlier run as the results of steps as they are now; nothing runs.
@@ -591,60 +538,32 @@ class RunService:
         ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results,
         or `run` is no run of a pipeline.
         """
-        from weft.store.touching import touch
+        from weft.runs.foreseeing import touch_run
 
-        if source.jobs_planned():
-            raise UsageError("--touch is for pipelines: training jobs have no results in the cache")
-        name, frontend = source.graph.name, source.graph.frontend
-        if not run:
-            found, _ = list_runs(self.state, limit=None, state="succeeded", name=name)
-            rows = by_end(row for row in found if row.frontend == frontend)
-            if not rows:
-                hint = "Name a run: --touch=RUN"
-                raise NotFoundError(f"no run of {name} has succeeded: there are no outputs to take", hint=hint)
-            run = next((row.id for row in rows if not is_part(self.state.folder(row.id))), rows[0].id)
-        before = self.show(run)
-        if before.frontend != frontend:
-            raise UsageError(f"{before.id} is no run of a pipeline: its outputs are not those of steps")
-        if owned(before.folder):
-            hint = f"Wait for its end: weft watch {before.id}"
-            raise ConflictError(f"{before.id} is still running, and its outputs may change", hint=hint)
-        times = {step.name: step.started for step in before.steps if step.started is not None}
-        graph = self.source_again(before.frontend, before.folder, before.file).compiled(before.folder)
-        items = {vertex.step or id: vertex.program.items or () for id, vertex in graph.vertices.items()}
-        with self.results() as cache:
-            return touch(cache, self.state.path, source.planned(self.state.runs, before.id), before.id, times, items)
+        return touch_run(self.state, self, source, run)
 
     def plan_jobs(self, source: PlannableSource) -> list[JobPlan]:
         """Return what a run of training jobs would start, and whether its gangs fit this machine; [] for other work.
 
         UsageError: the queues or the map of images in `weft.toml` are wrong.
         """
-        from weft.runtime.claims import MachineShare, SlotClaim, refusal
+        from weft.runs.foreseeing import plan_jobs
 
-        found = []
-        for plan in source.jobs_planned():
-            gang = plan.gang
-            if gang is not None:
-                limit = None if gang.limit is None else MachineShare(*gang.limit)
-                amount, room = MachineShare(*gang.needs), MachineShare(*gang.has)
-                claim = SlotClaim(
-                    id="", run="", session="", amount=amount, room=room, parts=gang.parts, queue=gang.queue, limit=limit
-                )
-                plan = replace(plan, gang=replace(gang, refusal=refusal(claim)))
-            found.append(plan)
-        return found
+        return plan_jobs(source)
 
     # ------------------------------------------------------------------------------------------------- the state folder
 
     def delete(self, runs: Iterable[str], *, note: Callable[[str], None] = lambda _: None) -> Iterator[str]:
         """Delete ended runs, and yield the id of each; `note` reports what stays.
 
-        ConflictError: one is active, and none is deleted.
+        ConflictError: one is active, or may be, and none is deleted.
         """
         from weft.runs.removing import delete_all
 
-        return delete_all(self.state, [find_run(self.state, run) for run in runs], note)
+        folders = [self.find(run) for run in runs]
+        for folder in folders:
+            self._follower.check_known(folder)
+        return delete_all(self.state, folders, note)
 
     def prune(
         self,
@@ -667,6 +586,7 @@ class RunService:
         """
         from weft.runs.removing import prunable, prune
 
+        self._follower.look_at_all(self.state)
         if not dry_run:
             self.expire()
         rows = prunable(

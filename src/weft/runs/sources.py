@@ -6,15 +6,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
+    from contextlib import AbstractContextManager, ExitStack
     from pathlib import Path
 
     from weft.engine.policy import ManagerFactory
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
     from weft.graph.spec import RunSpec, StepInputs
+    from weft.runs.reading import RunRecord
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
+    from weft.store.results import ResultCache
     from weft.store.state import RunFolder
 
 Note = Callable[[str], None]
@@ -165,4 +167,24 @@ class SourceHost(Protocol):
 
     def source_again(self, frontend: str, folder: Path, file: str) -> ResumableSource:
         """Return the source of a run, read from its folder. ConflictError: no front end can read it."""
+        ...
+
+    def ask_owner(self, folder: Path, message: Mapping[str, Any]) -> Any:
+        """Return the answer of the owner of a run, here or at a cluster. ConflictError: nobody answers."""
+        ...
+
+
+class RunReader(SourceHost, Protocol):
+    """A reader of runs, and of the cache."""
+
+    def show(self, run: str) -> RunRecord:
+        """Return the present state of a run."""
+        ...
+
+    def show_inner(self, run: RunRecord, step: str, *, alone: bool = False) -> list[RunRecord]:
+        """Return the runs that a step of a run has begun itself."""
+        ...
+
+    def results(self, note: Callable[[str], None] | None = None) -> AbstractContextManager[ResultCache]:
+        """Open the cache."""
         ...

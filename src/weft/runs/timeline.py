@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from weft.admin.control import send
 from weft.model.errors import ConflictError, NotFoundError, ProgramError
 from weft.model.ids import loop_item
 from weft.runs.records import follow_records, read_records
@@ -15,12 +14,12 @@ from weft.runtime.cache import read_decisions
 from weft.store.state import owned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from weft.engine.policy import ManagerFactory
     from weft.runs.reading import RunRecord
     from weft.runs.records import Record
+    from weft.runs.sources import SourceHost
 
 
 def events_of(run: RunRecord, step: str = "", attempt: int | None = None) -> list[tuple[float, Record]]:
@@ -52,7 +51,7 @@ def _with_reason(record: Record, asked: dict[tuple[str, int], dict[str, Any]]) -
     )
 
 
-def story_of(run: RunRecord, step: str, attempt: int | None, managers: Mapping[str, ManagerFactory]) -> Sequence[str]:
+def story_of(run: RunRecord, step: str, attempt: int | None, host: SourceHost) -> Sequence[str]:
     """Return the history of a run of a program, or of a vertex, as lines; () if neither owner nor journal has any.
 
     The history of a pipeline is in its records.
@@ -64,21 +63,21 @@ def story_of(run: RunRecord, step: str, attempt: int | None, managers: Mapping[s
     if owned(run.folder):
         selected = subject if attempt is None else f"{subject}@{attempt}"
         try:
-            return [str(line) for line in send(run.folder, VERBS["story"].order(subject=selected))]
+            return [str(line) for line in host.ask_owner(run.folder, VERBS["story"].order(subject=selected))]
         except ConflictError:  # the run has ended meanwhile, or is starting
             return ()
     if attempt is not None:
         events_of(run, step, attempt)
-    return _replayed_story(run, subject, managers)
+    return _replayed_story(run, subject, host)
 
 
-def _replayed_story(run: RunRecord, subject: str, managers: Mapping[str, ManagerFactory]) -> Sequence[str]:
+def _replayed_story(run: RunRecord, subject: str, host: SourceHost) -> Sequence[str]:
     from weft.durability.programs import load_graph  # most runs are pipelines
     from weft.runs.explaining import replayed
 
     try:
         graph, digest = load_graph(run.folder)
-        return replayed(run.folder, graph, managers, digest).story(subject)
+        return replayed(run.folder, graph, host.managers, digest).story(subject)
     except (ConflictError, NotFoundError, ProgramError):
         return ()
 

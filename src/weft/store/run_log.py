@@ -12,26 +12,33 @@ A lease, which the owner renews, says only when another one may begin. It costs 
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
 
-from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
+from weft.model.errors import CapacityError, ConflictError, NotFoundError, UsageError, WeftError
+from weft.store.projects import release_projects
 from weft.store.remote import shown
 from weft.store.shared import SharedStorage
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LEASE_S: Final = 60.0
 """The seconds that a lease lasts after each renewal."""
 RUNS: Final = "runs"
 """The folder at a URL with the logs of runs."""
+OWNER: Final = "lease.json"
+"""In the folder of a run: the token of its last owner here."""
 _MAGIC: Final = b"weftlog1"
 _CHECK: Final = 4
 _READERS: Final = 8
@@ -104,12 +111,32 @@ class RunLog:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def read(self, since: int = 1) -> list[LogSegment]:
+    def read(self, since: int = 1, answer_s: float | None = None) -> list[LogSegment]:
         """Return the segments from a number on. ConflictError: one is damaged, and its epoch went on.
 
-        Incomplete objects at the end of an epoch were never acknowledged, and are left out.
+        Incomplete objects at the end of an epoch were never acknowledged, and are left out. CapacityError: the URL has
+        not answered within `answer_s` seconds, or cannot be read.
         """
-        return self._read(self._numbers(), since)
+        return self._read(self._numbers() if answer_s is None else self._answered(answer_s), since)
+
+    def _answered(self, seconds: float) -> Sequence[int]:
+        """Return the numbers of the segments. The libraries of stores try for minutes, which nobody waits who looks."""
+        found: Future[Sequence[int]] = Future()
+
+        def ask() -> None:
+            try:
+                found.set_result(self._numbers())
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
+                found.set_exception(error)
+
+        threading.Thread(target=ask, name="weft-log-numbers", daemon=True).start()
+        try:
+            return found.result(seconds)
+        except TimeoutError:
+            raise CapacityError(
+                f"{shown(self._storage.url)} has not answered for {seconds:.0f} s",
+                hint="See that the network and the endpoint work.",
+            ) from None
 
     def _read(self, numbers: Sequence[int], since: int = 1) -> list[LogSegment]:
         wanted = [number for number in numbers if number >= since]
@@ -267,8 +294,28 @@ def logs_of(storage: SharedStorage, run: str) -> list[str]:
     return sorted(key for key in keys if key == run or key.rpartition("-")[0] == run)
 
 
-def remove_run(url: str, key: str) -> None:
-    """Remove the log and the objects of a run that nobody drives. CapacityError: they could not be removed."""
+def remove_run(url: str, key: str, owner: str | None, now: Callable[[], float]) -> None:
+    """Remove the log and the objects of a run that nobody drives, and its project if no other run uses that.
+
+    `owner` is the token of the last owner in the folder that is deleted; None: the folder follows owners elsewhere.
+    Nothing is removed of a run that another owner has taken over. ConflictError: a driver of it may live.
+    CapacityError: the URL cannot be used.
+    """
     storage = SharedStorage(url)
-    for below in (f"{RUNS}/{key}", key):
-        storage.remove(below)
+    log = RunLog(storage, key, now)
+    segments = log.read()
+    if segments and owner is not None and segments[-1].token != owner:
+        return
+    if segments and not segments[-1].over:
+        log.check_free(segments[-1], dead=owner or "")
+        storage.remove(f"{RUNS}/{key}")
+    storage.remove(key)
+    release_projects(storage, key)
+
+
+def read_owner(folder: Path) -> str:
+    """Return the token of the last owner of a run in this folder; "": none is known."""
+    try:
+        return str(json.loads((folder / OWNER).read_bytes())["token"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return ""

@@ -533,11 +533,20 @@ def followed(root: StateRoot) -> list[Path]:
 
 def is_followed(folder: Path) -> bool:
     """Whether the owner of a run that this folder follows lived when it was last looked at."""
+    return bool(_last_look(folder).get("alive"))
+
+
+def ended_elsewhere(folder: Path) -> bool:
+    """Whether the run that this folder follows had ended when it was last looked at."""
+    return bool(_last_look(folder).get("ended"))
+
+
+def _last_look(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads(followed_file(folder).read_bytes())
+        found: dict[str, Any] = json.loads(followed_file(folder).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        return False
-    return bool(found["alive"])
+        return {}
+    return found
 
 
 def log_stem(step: str) -> str:

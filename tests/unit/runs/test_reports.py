@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.fixtures.pages import CheckedPage
+from weft.admin.control import send
 from weft.engine.explain import Change, Explained, ExplainedItem
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.runs.reading import RunRecord, StepRecord, read_run
@@ -43,6 +45,9 @@ class NoSource:
 
     def source_again(self, frontend: str, folder: Path, file: str) -> Any:
         raise ConflictError("its front end is not here")
+
+    def ask_owner(self, folder: Path, message: Mapping[str, Any]) -> Any:
+        return send(folder, message)
 
 
 @contextmanager

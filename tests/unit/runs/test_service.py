@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,10 +11,11 @@ from weft import wiring
 from weft.admin.control import ControlServer
 from weft.admin.settings import Settings
 from weft.engine.ports import ManualClock
-from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.model.errors import CapacityError, ConflictError, NotFoundError, UsageError
 from weft.runs.service import RunService
 from weft.store.schedules import PipelineSchedule
-from weft.store.state import RunFolder, StateRoot
+from weft.store.state import RunFolder, StateRoot, followed, followed_file, read_description
+from weft.wiring.concrete import source_again
 
 NOW = 1_700_000_000.0
 
@@ -236,3 +238,65 @@ def test_a_plan_tells_of_every_step_and_makes_nothing(service, root, tmp_path):
     assert not root.runs.exists() or not list(root.runs.iterdir())
     only = wiring.load_pipeline(str(file), user="me", caching=wiring.Caching(only="first"))
     assert [one.step for one in service.plan(only)] == ["first"]
+
+
+class TestRunAtACluster:
+    """A run whose process is elsewhere, while neither the URL of its storage nor the cluster can be reached."""
+
+    @pytest.fixture
+    def run(self, root, tmp_path):
+        folder = make_run(root, 1, ended=False)
+        with RunFolder.create(root, folder.name) as held:
+            held.describe_again(storage={"url": f"file://{tmp_path}/none", "key": "run-000001-ab", "keep": True})
+        followed_file(folder).parent.mkdir()
+        self.look(folder, alive=True, ended=False)
+        return folder
+
+    @staticmethod
+    def look(folder, **told):
+        """Note what the last look at the run has told."""
+        followed_file(folder).write_text(json.dumps({"number": 1, **told}))
+
+    @pytest.fixture
+    def notes(self):
+        return []
+
+    @pytest.fixture
+    def service(self, root, notes):
+        def order_driver(folder, message):
+            raise CapacityError("nobody answers")
+
+        concrete = SimpleNamespace(MANAGERS={}, order_driver=order_driver, source_again=source_again)
+        with RunService(concrete, Settings(), root, ManualClock(NOW + 100), note=notes.append) as service:
+            yield service
+
+    def test_it_is_shown_as_it_was_and_one_note_says_so(self, service, run, notes):
+        assert service.show(run.name).state == "running"
+        assert service.list_runs()[0][0].state == "running"
+        assert service.show("@last").state == "running"
+        (note,) = notes
+        assert note.startswith("run-000001 is shown as it was ")
+        assert note.endswith("the log of run-000001 is not at " + read_description(run)["storage"]["url"])
+
+    def test_it_is_not_deleted_while_it_may_run(self, service, run):
+        self.look(run, alive=False, ended=False)
+        with pytest.raises(ConflictError, match="may still run at the cluster"):
+            service.delete([run.name])
+        assert run.exists()
+
+    def test_it_is_deleted_when_it_is_known_to_have_ended(self, service, run, root):
+        self.look(run, alive=False, ended=True)
+        assert list(service.delete([run.name])) == [run.name]
+        assert not run.exists()
+        assert not followed(root)
+
+    def test_before_its_begin_it_waits_for_workers(self, service, run):
+        (run / "events.jsonl").write_text(json.dumps({"time": NOW, "state": "pending"}) + "\n")
+        (line,) = service.why(run.name).lines()
+        assert line == "run-000001: it has not begun: its process starts, or waits for workers"
+
+    def test_its_records_answer_in_place_of_its_process(self, service, run, notes):
+        explained = service.explain(run.name)
+        assert [row.executed for row in explained.rows] == ["succeeded, 2 attempts", "pending"]
+        assert service.why(run.name).lines()
+        assert notes[1:] == ["the process of run-000001 at the cluster cannot be asked: nobody answers"] * 2

@@ -1,5 +1,6 @@
 """The log of a run at a URL: one order, one owner, and torn objects that count for nothing."""
 
+import threading
 from collections.abc import Sequence
 
 import fsspec
@@ -218,3 +219,23 @@ def test_a_store_that_cannot_create_an_object_only_if_there_is_none_is_refused(c
         RunLog(storage, KEY, clock).take()
     assert "If-None-Match" in caught.value.hint
     assert storage.names("runs") == []
+
+
+def test_a_url_that_does_not_answer_is_given_up(begin, storage, monkeypatch):
+    log = begin()
+    going_on = threading.Event()
+    monkeypatch.setattr(storage, "names", lambda below: going_on.wait() and [])
+    with pytest.raises(CapacityError, match="has not answered"):
+        log.read(1, 0.01)
+    going_on.set()
+    monkeypatch.undo()
+    assert len(log.read(1, 600.0)) == 1
+
+
+def test_a_url_that_refuses_says_so_at_once(begin, storage, monkeypatch):
+    def refused(below):
+        raise CapacityError("it is not permitted")
+
+    monkeypatch.setattr(storage, "names", refused)
+    with pytest.raises(CapacityError, match="not permitted"):
+        begin().read(1, 600.0)

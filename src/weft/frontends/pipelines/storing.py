@@ -27,6 +27,7 @@ from weft.store import shared
 from weft.store.artifacts import PROJECT, PackedProject, add_artifact
 from weft.store.digests import LEFT_OUT
 from weft.store.places import OUTPUTS
+from weft.store.projects import hold_project
 from weft.store.scratch import ScratchFolder
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ MOST_BYTES: Final = 2 << 30
 """The most bytes of the files of a project that are packed."""
 IGNORE_FILE: Final = ".weftignore"
 """The file of a project with patterns of what its steps do not need, one in each line."""
-PROJECTS: Final = "projects"
-"""The folder at the URL with the packed projects by digest."""
 _LEFT_OUT: Final = frozenset(os.fsdecode(name) for name in LEFT_OUT) | {".git", ".hg", ".svn"}
 _LOG: Final = re.compile(r"[^/\0]{1,240}\.log(\.times)?")
 _WAIT_S: Final = 0.5
@@ -124,13 +123,8 @@ class StepStorage:
         check_size(self._trees, skipped)
         file = os.path.join(scratch.name, "project.tar")
         digest, size = shared.pack([(tree, str(at)) for at, tree in enumerate(self._trees)], file, skipped)
-        name = f"{PROJECTS}/{digest}.tar"
-        if storage.description(name) is None:
-            storage.put(file, name)
-            found = shared.SharedObject(name=name, digest=digest, size=size, packed=True)
-            storage.put_bytes(msgspec.json.encode(found), f"{name}.json")
+        found = hold_project(storage, self._key, file, digest, size)
         os.unlink(file)
-        found = shared.SharedObject(name=name, digest=digest, size=size, packed=True)
         beside = os.path.dirname(os.path.dirname(os.path.dirname(self._folder)))
         known = PackedProject(found, tuple(os.path.relpath(tree, beside) for tree in self._trees))
         with open(os.path.join(self._folder, PROJECT), "wb") as out:

@@ -1,0 +1,77 @@
+"""The answer to `weft why`, for a run, a step, an item or a replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from weft.model.errors import UsageError
+from weft.runs.listing import split_target
+from weft.runs.reasons import Reasons, not_started, reasons, state_of
+from weft.runs.records import INTERRUPTED, SUSPENDED
+
+if TYPE_CHECKING:
+    from weft.engine.waiting import Wait
+    from weft.runs.reading import RunRecord
+    from weft.runs.sources import RunReader
+
+
+def why(reader: RunReader, target: str, against: str | None, note: Callable[[str], None]) -> Reasons:
+    """Return why a step waits or ran, or what of a run waits; see `RunService.why`."""
+    name = split_target(target)
+    run = reader.show(name.run)
+    if run.of_jobs:
+        from weft.runs.job_reasons import reasons_of_jobs  # most runs have none
+
+        return reasons_of_jobs(run, name.step, reader)
+    step, slash, replica = name.step.partition("/")
+    if slash:
+        from weft.runs.job_reasons import reasons_of_jobs
+
+        (inner,) = reader.show_inner(run, step, alone=True)
+        found = reasons_of_jobs(inner, replica, reader)
+        return replace(found, step=f"{step}/{found.step}" if replica else step)
+    if not name.step:
+        return _of_run(reader, run, target)
+    if name.attempt is not None:
+        from weft.runs.timeline import events_of
+
+        events_of(run, name.step, name.attempt)  # an attempt that is not there is refused
+    other = None if against is None else reader.show(against)
+    waits: Sequence[Wait] = ()
+    if run.task(name.step)[0].ended is None:
+        from weft.runs.explaining import waits_of  # the engine is of use for a step that waits alone
+
+        waits = [*waits_of(run, name.step, reader), *_inner_waits(reader, run, name.step)]
+    with reader.results(note) as cache:
+        return replace(reasons(cache, run, name.step, other, note), waits=tuple(waits), state=state_of(run, name.step))
+
+
+def _of_run(reader: RunReader, run: RunRecord, target: str) -> Reasons:
+    """Return what of a run waits. UsageError: it has ended."""
+    if run.ended is not None and run.state not in (INTERRUPTED, SUSPENDED):
+        message = f"{target} is a run that has ended, in which nothing waits"
+        raise UsageError(message, hint=f"Write: weft why {target}/STEP")
+    waiting = _waits(reader, run)
+    if not waiting and (held := not_started(run)):
+        return held[0] if len(held) == 1 else Reasons(run.id, "none", f"the run is {run.state}", items=held)
+    if not waiting and run.state == "pending":
+        return Reasons(run.id, "none", "it has not begun: its process starts, or waits for workers")
+    return Reasons(run.id, "none", "nothing of it waits", waits=waiting)
+
+
+def _inner_waits(reader: RunReader, run: RunRecord, step: str) -> Iterator[Wait]:
+    """Yield what the replicas of a step wait for."""
+    for inner in reader.show_inner(run, step):
+        if inner.ended is None:
+            yield from _waits(reader, inner)
+
+
+def _waits(reader: RunReader, run: RunRecord) -> tuple[Wait, ...]:
+    """Return what tasks of a run wait for, without those that nobody has asked for."""
+    from weft.engine.waiting import HELD
+    from weft.runs.explaining import waits_within
+
+    return tuple(wait for wait in waits_within(run, "", reader) if wait.kind != HELD)
