@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeGua
 
 from weft.engine.view import JobView, VertexView
 from weft.graph.builder import Graph
+from weft.graph.items import is_labelled
 from weft.graph.logical import OnFailure
 from weft.model.errors import NotFoundError, RunCancelledError, RunFailedError, TaskError, UsageError, WeftError
 from weft.model.failures import Failure
@@ -432,5 +433,5 @@ class Mapped(Iterator[Any]):
 def _has_places(items: object) -> TypeGuard[Items]:
     """Return whether items can be read by their place, so that they need not be copied."""
     return isinstance(items, Sequence) or (
-        isinstance(items, Sized) and hasattr(items, "__getitem__") and not isinstance(items, Mapping)
+        isinstance(items, Sized) and hasattr(items, "__getitem__") and not is_labelled(items)
     )

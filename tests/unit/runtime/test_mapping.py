@@ -56,6 +56,20 @@ def test_results_have_the_order_of_the_items(session, items):
     assert mapped.results() == []
 
 
+@pytest.mark.parametrize("labels", [[2, 1, 0], [1, 5, 7], ["a", "b", "c"]], ids=str)
+def test_a_series_is_read_by_place_and_not_by_label(session, labels):
+    pandas = pytest.importorskip("pandas")
+    mapped = session.map(double, pandas.Series([10, 20, 30], labels))
+    assert mapped.n == 3
+    assert mapped.results() == [20, 40, 60]
+
+
+def test_a_frame_gives_what_its_iteration_gives(threads):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, 2], "b": [3, 4]})
+    assert threads.map(double, frame[:1]).results() == threads.map(double, list(frame)).results() == ["aa", "bb"]
+
+
 def test_an_iterable_of_unknown_length_is_taken_in_blocks(session):
     mapped = session.map(double, (value for value in range(5000)))
     assert mapped.n is None
