@@ -2,6 +2,7 @@
 
 from datetime import date, datetime
 
+import pyarrow
 import pytest
 
 import weft
@@ -135,3 +136,41 @@ def test_a_column_of_pandas_with_several_types_is_named(context):
 def test_a_query_that_is_no_text_is_refused(context, text):
     with pytest.raises(UsageError, match="the query is"):
         context.sql(text)
+
+
+def test_numbers_of_numpy_are_parameters(context):
+    numpy = pytest.importorskip("numpy")
+    for kind in (numpy.int8, numpy.int64, numpy.uint64, numpy.float16, numpy.float32, numpy.float64):
+        assert context.sql("SELECT $n + 1", {"n": kind(2)}).rows() == [(3,)]
+    assert context.sql("SELECT ?, list_sum(?)", [numpy.bool_(True), [numpy.int32(2), numpy.int32(3)]]).rows() == [
+        (True, 5)
+    ]
+    assert context.sql("SELECT $d", {"d": numpy.datetime64("2024-02-29")}).rows() == [(date(2024, 2, 29),)]
+
+
+def test_half_floats_are_single_floats(context):
+    context.register("halves", pandas.DataFrame({"h": pandas.array([0.5, 1.5], dtype="float16")}))
+    found = context.sql("SELECT sum(h) AS h FROM halves")
+    assert found.rows() == [(2.0,)]
+    assert context.sql("SELECT h FROM halves").types == ["FLOAT"]
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        (pandas.DataFrame(), "has no columns"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "Duplicate column names"),
+        (
+            pyarrow.table({"d": pyarrow.nulls(2, pyarrow.decimal256(50, 2))}),
+            r"\(d decimal256\(50, 2\)\) cannot be read",
+        ),
+    ],
+    ids=["empty", "twice", "unknown"],
+)
+def test_a_table_that_cannot_be_read_is_refused_at_once_and_harms_no_query(source, part):
+    with weft.SqlContext() as context:
+        with pytest.raises(DefinitionError, match=part):
+            context.register("t", source)
+        with pytest.raises(DefinitionError, match=part):
+            context.sql("SELECT * FROM source").rows()
+        assert context.sql("SELECT 1").rows() == [(1,)]
