@@ -109,6 +109,39 @@ def test_a_slow_iterable_starts_with_the_items_that_it_has(threads):
     assert list(mapped) == list(range(32))
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_results_of_a_slow_iterable_do_not_wait_for_its_next_items(threads, ordered):
+    taken, ended = [], threading.Semaphore(0)
+
+    def items():
+        for item in range(100):
+            taken.append(item)
+            if item:
+                assert ended.acquire(timeout=DEADLINE_S)  # until the item before has ended
+            time.sleep(mapping._TAKE_S * 1.1)
+            yield item
+
+    def doubled(value):
+        ended.release()
+        return 2 * value
+
+    with threads.map(doubled, items(), ordered=ordered) as mapped:
+        assert next(mapped) == 0
+        assert len(taken) < 16
+
+
+def test_as_many_items_of_a_slow_iterable_run_as_there_are_workers():
+    together = threading.Barrier(6)
+
+    def items():
+        for item in range(6):
+            time.sleep(mapping._TAKE_S * 1.1)
+            yield item
+
+    with weft.Session(workers=6) as session:
+        assert sorted(session.map(lambda _: together.wait(DEADLINE_S), items()).results()) == list(range(6))
+
+
 def test_a_result_is_there_before_the_others_have_ended(threads):
     release = threading.Event()
 
