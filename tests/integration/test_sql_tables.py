@@ -214,6 +214,27 @@ def test_batches_come_while_the_query_runs(tmp_path):
 
 
 @MODES
+@pytest.mark.parametrize("end", ["csv", "json", "parquet"])
+def test_a_file_that_has_changed_is_read_again(folder, mode, end):
+    def write(*numbers):
+        if end == "csv":
+            (folder / "t.csv").write_text("\n".join(map(str, ["n", *numbers])))
+        elif end == "json":
+            (folder / "t.json").write_text("\n".join(f'{{"n": {number}}}' for number in numbers))
+        else:
+            pyarrow.parquet.write_table(pa.table({"n": numbers}), folder / "t.parquet")
+
+    write(1, 2)
+    with weft.SqlContext(mode=mode, workers=2) as context:
+        context.register("t", f"t.{end}")
+        assert context.sql("SELECT sum(n) FROM t").rows() == [(3,)]
+        later = context.sql("SELECT sum(n) FROM t")
+        write(10, 20, 30)
+        assert context.sql("SELECT sum(n) FROM t").rows() == [(60,)]
+        assert later.rows() == [(60,)]
+
+
+@MODES
 @pytest.mark.parametrize("end", ["parquet", "json"])
 def test_a_query_may_replace_the_file_that_it_reads(folder, mode, end):
     file = folder / f"people.{end}"
@@ -223,7 +244,6 @@ def test_a_query_may_replace_the_file_that_it_reads(folder, mode, end):
         (folder / f"link.{end}").symlink_to(file)
         context.register("people", file)
         getattr(context.sql("SELECT * FROM people WHERE age > 29"), write)(f"link.{end}")
-        context.register("people", file)
         assert context.sql("SELECT name FROM people ORDER BY name").rows() == [("Ann",), ("Bob",)]
     assert not file.is_symlink()
     assert (folder / f"link.{end}").is_symlink()

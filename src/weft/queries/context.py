@@ -26,7 +26,7 @@ from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageErr
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
 from weft.queries.query import ROWS, Query
-from weft.queries.sources import Grants, arrow_table, file_table, outside, plain_parameters, reader_of, table_of
+from weft.queries.sources import Grants, arrow_table, file_table, outside, plain_parameters, reader_of, stamps, table_of
 from weft.queries.statements import read_statement, referenced
 from weft.store.filesystems import is_url
 from weft.store.scratch import ScratchFolder
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.frontends.sql.tables import TableSplits
     from weft.model.clusters import ClusterOptions
     from weft.queries.query import Parameters
-    from weft.queries.sources import SqlTable
+    from weft.queries.sources import SqlTable, Stamps
     from weft.queries.statements import Statement
 
 MODES: Final = ("auto", "whole", "stages")
@@ -101,7 +101,7 @@ class SqlContext:
         self._tables: dict[str, SqlTable] = {}
         self._connection = self._open()
         self._planner: Planner | None = None
-        self._planned: dict[str, tuple[SqlTable, FileTable | ViewTable]] = {}
+        self._planned: dict[str, tuple[SqlTable, FileTable | ViewTable, Stamps]] = {}
         self._session: Session | None = None
         self._own: Session | None = None
 
@@ -427,9 +427,9 @@ class SqlContext:
                 self._planner = Planner(sorted(self._reached), self._folders)
             known = {**self._tables, **tables}
             for name, table in sorted(known.items(), key=lambda one: isinstance(one[1], ViewTable)):
-                made = self._planned.get(name)
-                if made is None or made[0] is not table:
-                    made = table, self._on_disk(name, table, tables)
+                made, now = self._planned.get(name), stamps(table)
+                if made is None or made[0] is not table or made[2] != now:
+                    made = table, self._on_disk(name, table, tables), now
                 with suppress(duckdb.Error):  # what a view reads was dropped
                     self._planner.add(made[1])
                 self._planned[name] = made

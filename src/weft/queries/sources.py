@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from weft.store.filesystems import is_url
 from weft.store.remote import matching, shown
 
 SqlTable: TypeAlias = "FileTable | ViewTable | pa.Table"
+Stamps: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class Grants:
@@ -111,6 +113,21 @@ def _remote(name: str, url: str) -> dict[str, int]:
     if not found:
         raise NotFoundError(f"table {name!r}: there is no file {shown(url)}")
     return found
+
+
+def stamps(table: SqlTable) -> Stamps:
+    """Return number, time of the last change in ns, and size in bytes of each file that is copied before it is read.
+
+    Those of Parquet are read where they are. Files at URLs, and missing ones, have no stamp.
+    """
+    if not isinstance(table, FileTable) or table.reader == "read_parquet":
+        return ()
+    found = []
+    for path in table.files:
+        with suppress(OSError):
+            state = os.stat(path)
+            found.append((state.st_ino, state.st_mtime_ns, state.st_size))
+    return tuple(found)
 
 
 def reader_of(path: str) -> str:
