@@ -32,6 +32,7 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, TaskError, UsageError
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
+from weft.queries.intervals import as_durations
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
 from weft.queries.writing import replaced
@@ -176,13 +177,19 @@ class Query:
             return read(connection.execute(f"FROM {ROWS}"))
 
     def pandas(self) -> Any:
-        """Return the rows as a data frame of pandas. MissingExtraError: pandas is not installed."""
+        """Return the rows as a data frame of pandas; intervals are lengths of time, and a month has 30 days.
+
+        MissingExtraError: pandas is not installed.
+        """
         imported("pandas")
-        return self.arrow().to_pandas()
+        return as_durations(self.arrow()).to_pandas()
 
     def polars(self) -> Any:
-        """Return the rows as a data frame of Polars. MissingExtraError: Polars is not installed."""
-        return imported("polars").from_arrow(self.arrow())
+        """Return the rows as a data frame of Polars, with intervals as `pandas` gives them.
+
+        MissingExtraError: Polars is not installed.
+        """
+        return imported("polars").from_arrow(as_durations(self.arrow()))
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values."""
