@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeGuard
@@ -88,7 +89,7 @@ class Mapped(Iterator[Any]):
 
     Iterate over them once, or call `results` for a list of those that are left. A result that was handed on is not
     kept, if the items had no known length. Leave the `with` block of the object, or call `cancel`, to stop what has not
-    been computed. One thread may read.
+    been computed. Several threads may read: each result goes to one of them.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Mapped(Iterator[Any]):
         else:
             raise wrong("items", items, "an iterable of items")
         self._results = self._yield()
+        self._reading = threading.RLock()
 
     def __iter__(self) -> Self:
         return self
@@ -160,7 +162,8 @@ class Mapped(Iterator[Any]):
         if self._stopped:
             self._close_bars()
             raise StopIteration
-        result = next(self._results)
+        with self._reading:
+            result = next(self._results)
         if self._stop_when is not None and not isinstance(result, WeftError) and self._stop_when(result):
             self.stop()
         return result

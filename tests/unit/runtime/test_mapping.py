@@ -142,6 +142,17 @@ def test_as_many_items_of_a_slow_iterable_run_as_there_are_workers():
         assert sorted(session.map(lambda _: together.wait(DEADLINE_S), items()).results()) == list(range(6))
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_each_result_goes_to_one_of_several_reading_threads(threads, ordered):
+    mapped, found = threads.map(double, iter(range(2000)), ordered=ordered), []
+    readers = [threading.Thread(target=lambda: found.extend(mapped)) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(DEADLINE_S)
+    assert sorted(found) == list(range(0, 4000, 2))
+
+
 def test_a_result_is_there_before_the_others_have_ended(threads):
     release = threading.Event()
 
