@@ -1,11 +1,13 @@
 """Data frames of pandas and Polars as tables of queries and as their results, in both modes on both backends."""
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
+import pyarrow
 import pytest
 
 import weft
 from weft.model.errors import DefinitionError, UsageError
+from weft.queries.intervals import as_durations
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
 polars = pytest.importorskip("polars", reason="Polars is not installed: pip install polars")
@@ -135,3 +137,59 @@ def test_a_column_of_pandas_with_several_types_is_named(context):
 def test_a_query_that_is_no_text_is_refused(context, text):
     with pytest.raises(UsageError, match="the query is"):
         context.sql(text)
+
+
+def test_numbers_of_numpy_are_parameters(context):
+    numpy = pytest.importorskip("numpy")
+    for kind in (numpy.int8, numpy.int64, numpy.uint64, numpy.float16, numpy.float32, numpy.float64):
+        assert context.sql("SELECT $n + 1", {"n": kind(2)}).rows() == [(3,)]
+    assert context.sql("SELECT ?, list_sum(?)", [numpy.bool_(True), [numpy.int32(2), numpy.int32(3)]]).rows() == [
+        (True, 5)
+    ]
+    assert context.sql("SELECT $d", {"d": numpy.datetime64("2024-02-29")}).rows() == [(date(2024, 2, 29),)]
+
+
+def test_half_floats_are_single_floats(context):
+    context.register("halves", pandas.DataFrame({"h": pandas.array([0.5, 1.5], dtype="float16")}))
+    found = context.sql("SELECT sum(h) AS h FROM halves")
+    assert found.rows() == [(2.0,)]
+    assert context.sql("SELECT h FROM halves").types == ["FLOAT"]
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        (pandas.DataFrame(), "has no columns"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "Duplicate column names"),
+        (
+            pyarrow.table({"d": pyarrow.nulls(2, pyarrow.decimal256(50, 2))}),
+            r"\(d decimal256\(50, 2\)\) cannot be read",
+        ),
+    ],
+    ids=["empty", "twice", "unknown"],
+)
+def test_a_table_that_cannot_be_read_is_refused_at_once_and_harms_no_query(source, part):
+    with weft.SqlContext() as context:
+        with pytest.raises(DefinitionError, match=part):
+            context.register("t", source)
+        with pytest.raises(DefinitionError, match=part):
+            context.sql("SELECT * FROM source").rows()
+        assert context.sql("SELECT 1").rows() == [(1,)]
+
+
+def test_intervals_are_lengths_of_time_in_frames(context):
+    frame = pandas.DataFrame({"k": [1, 2, 3], "t": pandas.to_timedelta([1.5, None, -2], unit="D")})
+    found = context.sql("SELECT t, INTERVAL 1 MONTH + INTERVAL 3 MICROSECONDS AS m FROM frame ORDER BY k")
+    expected = [(timedelta(days=1.5), None, timedelta(days=-2)), (timedelta(days=30, microseconds=3),) * 3]
+    assert list(zip(*found.rows(), strict=True)) == expected
+    made = found.pandas()
+    assert [kind.kind for kind in made.dtypes] == ["m", "m"]
+    assert made["t"].astype("m8[us]").equals(frame["t"].astype("m8[us]"))
+    assert tuple(found.polars()["t"]) == expected[0]
+    assert tuple(found.polars()["m"]) == tuple(made["m"]) == expected[1]
+    assert context.sql("SELECT INTERVAL 1 DAY AS d WHERE false").pandas()["d"].dtype.kind == "m"
+    sliced = pyarrow.array([(0, 1, 0), None, (1, 2, -1000)], pyarrow.month_day_nano_interval())[1:]
+    assert as_durations(pyarrow.table({"d": sliced})).column("d").to_pylist() == [
+        None,
+        timedelta(days=32, microseconds=-1),
+    ]

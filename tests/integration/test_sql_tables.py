@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 import weft
-from weft.model.errors import ForbiddenError, MissingExtraError, NotFoundError, RunCancelledError, SqlError
+from weft.model.errors import ForbiddenError, MissingExtraError, NotFoundError, RunCancelledError, SqlError, TaskError
 from weft.queries import query as queries
 
 MODES = pytest.mark.parametrize("mode", ["whole", "stages"])
@@ -211,6 +211,69 @@ def test_batches_come_while_the_query_runs(tmp_path):
         assert pyarrow.parquet.read_metadata(tmp_path / "n.parquet").num_rows == 300000
         context.sql("SELECT 1 AS n LIMIT 0").write_parquet(tmp_path / "empty.parquet")
         assert pyarrow.parquet.read_table(tmp_path / "empty.parquet").column_names == ["n"]
+
+
+@MODES
+@pytest.mark.parametrize("end", ["csv", "json", "parquet"])
+def test_a_file_that_has_changed_is_read_again(folder, mode, end):
+    def write(*numbers):
+        if end == "csv":
+            (folder / "t.csv").write_text("\n".join(map(str, ["n", *numbers])))
+        elif end == "json":
+            (folder / "t.json").write_text("\n".join(f'{{"n": {number}}}' for number in numbers))
+        else:
+            pyarrow.parquet.write_table(pa.table({"n": numbers}), folder / "t.parquet")
+
+    write(1, 2)
+    with weft.SqlContext(mode=mode, workers=2) as context:
+        context.register("t", f"t.{end}")
+        assert context.sql("SELECT sum(n) FROM t").rows() == [(3,)]
+        later = context.sql("SELECT sum(n) FROM t")
+        write(10, 20, 30)
+        assert context.sql("SELECT sum(n) FROM t").rows() == [(60,)]
+        assert later.rows() == [(60,)]
+
+
+@MODES
+@pytest.mark.parametrize("end", ["parquet", "json"])
+def test_a_query_may_replace_the_file_that_it_reads(folder, mode, end):
+    file = folder / f"people.{end}"
+    with weft.SqlContext(mode=mode, workers=2) as context:
+        write = f"write_{end}"
+        getattr(weft.sql("FROM people", people=PEOPLE), write)(file)
+        (folder / f"link.{end}").symlink_to(file)
+        context.register("people", file)
+        getattr(context.sql("SELECT * FROM people WHERE age > 29"), write)(f"link.{end}")
+        assert context.sql("SELECT name FROM people ORDER BY name").rows() == [("Ann",), ("Bob",)]
+    assert not file.is_symlink()
+    assert (folder / f"link.{end}").is_symlink()
+    assert not list(folder.glob(".*"))
+
+
+@MODES
+@pytest.mark.parametrize("end", ["parquet", "json"])
+def test_a_query_that_fails_leaves_the_file_that_was_there(folder, mode, end):
+    file = folder / f"people.{end}"
+    file.write_text("earlier")
+    with weft.SqlContext(mode=mode, workers=2) as context:
+        context.register("people", "data/*.parquet")
+        query = context.sql("SELECT (CASE age WHEN 41 THEN 'many' ELSE '1' END)::INTEGER AS n FROM people")
+        with pytest.raises((SqlError, TaskError), match="many"):
+            getattr(query, f"write_{end}")(file)
+        with pytest.raises(NotFoundError, match="there is no folder"):
+            getattr(context.sql("FROM people"), f"write_{end}")(folder / "missing" / "out")
+    assert file.read_text() == "earlier"
+    assert not list(folder.glob(".*"))
+
+
+def test_rows_are_written_into_a_pipe(folder):
+    os.mkfifo("pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((folder / "pipe").read_bytes()))
+    reader.start()
+    weft.sql("SELECT 1 AS n").write_json("pipe")
+    reader.join(180)
+    assert read == [b'[\n\t{"n":1}\n]\n']
 
 
 def test_a_missing_package_is_named(monkeypatch):

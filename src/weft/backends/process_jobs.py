@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.graph.routing import Router
     from weft.model.program import Program
     from weft.store.api import ChunkPin, ChunkStore, Column, MemoryGrant
+    from weft.store.row_index import RowIndex
     from weft.store.segments import SegmentWriter
     from weft.worker.code import InputCode, TaskCode
     from weft.worker.lease import LeaseResult
@@ -458,6 +459,7 @@ class LeaseMessage:
         items: list[tuple[int, int, bytes | ChunkRef]] = []
         cells: list[Cells] = []
         inner = frozenset(cone.members) if cone is not None else frozenset()
+        reads: list[tuple[InputCode, int, int]] = []
         shipped = local.shipped(lease.codes, slow=slow)
         for place, (code, (number, blob)) in enumerate(zip(lease.codes, shipped, strict=True)):
             numbers.append(number)
@@ -467,9 +469,10 @@ class LeaseMessage:
             lo, hi = lease.lo * mult, lease.hi * mult
             if code.items is not None and type(code.items) is not range:
                 items.append((place, lo, local.ship_items(code, lo, hi, lease.files, slow=slow)))
-            for inp in code.inputs:
-                if inp.source not in inner and not inp.live:
-                    self._collect(lease, inp, lo, hi, cells, slow=slow)
+            reads += [(inp, lo, hi) for inp in code.inputs if inp.source not in inner and not inp.live]
+        # The worker would drop what another input of the same source has it keep, if that input came later.
+        for inp, lo, hi in sorted(reads, key=_unkept) if len(reads) > 1 else reads:
+            self._collect(lease, inp, lo, hi, cells, slow=slow)
         payload = _pickled(cells, lease) if cells else b""
         cone_number = 0
         if cone is not None:
@@ -506,10 +509,8 @@ class LeaseMessage:
         number = lease.local.column_number(inp.source)
         n = len(column)
         sent = conn.sent.get(number)
-        index = column.index if inp.mode == PIECES else None
-        kind = DENSE if index is None else index.kind(0, n)
-        keep = inp.router.wide or kind != DENSE or sent is not None
-        if keep and (sent is None or len(sent) != n):
+        index, kind = _index_of(inp)
+        if (not _unkept((inp, lo, hi)) or sent is not None) and (sent is None or len(sent) != n):
             sent = conn.sent[number] = [NOT_SENT] * n
         if index is not None and sent is not None:
             # A worker that must have all rows once, because one is missing for example, gets all from then on.
@@ -563,6 +564,18 @@ class LeaseMessage:
             self.marks.append((sent, at, [now[place] for place in fresh]))
             self.kinds[number] = kind
         return True
+
+
+def _index_of(inp: InputCode) -> tuple[RowIndex | None, int]:
+    """Return the index of the rows of an input that reads pieces, and the kind of the rows."""
+    index = inp.column.index if inp.mode == PIECES else None
+    return index, DENSE if index is None else index.kind(0, len(inp.column))
+
+
+def _unkept(read: tuple[InputCode, int, int]) -> bool:
+    """Return whether the worker drops the values of an input with the lease, unless it keeps their column already."""
+    inp = read[0]
+    return not inp.router.wide and _index_of(inp)[1] == DENSE
 
 
 def _cells(column: Column, indexes: range | list[int]) -> list[Any]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from weft.graph.arguments import FIELDS, OPTIONS, check_keywords, check_params, wrong_type
 from weft.graph.axes import TO_ALL, Axis, GridMap, group, whole_number
+from weft.graph.items import is_labelled
 from weft.graph.logical import (
     AFTER_ANY,
     BROADCAST,
@@ -648,7 +649,7 @@ def _group_name(what: str, name: str | None, groups: Sequence[Bubble | Choice]) 
 
 
 def _check_items(id: str, items: Sequence[Any]) -> None:
-    if not isinstance(items, (list, tuple)) and (isinstance(items, Mapping) or not hasattr(items, "__getitem__")):
+    if not isinstance(items, (list, tuple)) and (is_labelled(items) or not hasattr(items, "__getitem__")):
         raise wrong_type(f"items of vertex {id!r}", items, "a sequence", id, "Pass a list; map takes any iterable.")
 
 

@@ -22,11 +22,11 @@ from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.mistakes import mistake, unreadable
 from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
-from weft.model.errors import NotFoundError, SqlError, UsageError
+from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
 from weft.queries.query import ROWS, Query
-from weft.queries.sources import Grants, arrow_table, file_table, outside, reader_of, table_of
+from weft.queries.sources import Grants, arrow_table, file_table, outside, plain_parameters, reader_of, stamps, table_of
 from weft.queries.statements import read_statement, referenced
 from weft.store.filesystems import is_url
 from weft.store.scratch import ScratchFolder
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.frontends.sql.tables import TableSplits
     from weft.model.clusters import ClusterOptions
     from weft.queries.query import Parameters
-    from weft.queries.sources import SqlTable
+    from weft.queries.sources import SqlTable, Stamps
     from weft.queries.statements import Statement
 
 MODES: Final = ("auto", "whole", "stages")
@@ -101,7 +101,7 @@ class SqlContext:
         self._tables: dict[str, SqlTable] = {}
         self._connection = self._open()
         self._planner: Planner | None = None
-        self._planned: dict[str, tuple[SqlTable, FileTable | ViewTable]] = {}
+        self._planned: dict[str, tuple[SqlTable, FileTable | ViewTable, Stamps]] = {}
         self._session: Session | None = None
         self._own: Session | None = None
 
@@ -136,6 +136,9 @@ class SqlContext:
                     self._connection.execute(f"CREATE VIEW {identifier(name)} AS {table.rows}")
                 except duckdb.Error as error:
                     raise unreadable(error, name) from None
+            elif isinstance(table, pa.Table):
+                with self._connection.cursor() as trial:  # a later refusal would hit each query of the context
+                    _register(trial, name, table)
             self._tables[name] = table
 
     def forget(self, name: str) -> None:
@@ -214,7 +217,7 @@ class SqlContext:
             raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")
         if not isinstance(text, str):
             raise UsageError(f"the query is {type_of(text)}", hint="Pass the text of a query.")
-        statement = self._read(text)
+        statement, parameters = self._read(text), plain_parameters(parameters)
         tables = self._found(statement.query, caller)
         if statement.action == "select":
             return Query(self, text, parameters, mode, tables, bubbles)
@@ -383,7 +386,7 @@ class SqlContext:
             known = {**self._tables, **tables}
         for name, table in known.items():
             if isinstance(table, pa.Table):
-                made.register(name, table)
+                _register(made, name, table)
         for name, table in known.items():
             if isinstance(table, ViewTable):
                 with suppress(duckdb.Error):  # what it reads was dropped: then it is no table
@@ -424,9 +427,9 @@ class SqlContext:
                 self._planner = Planner(sorted(self._reached), self._folders)
             known = {**self._tables, **tables}
             for name, table in sorted(known.items(), key=lambda one: isinstance(one[1], ViewTable)):
-                made = self._planned.get(name)
-                if made is None or made[0] is not table:
-                    made = table, self._on_disk(name, table, tables)
+                made, now = self._planned.get(name), stamps(table)
+                if made is None or made[0] is not table or made[2] != now:
+                    made = table, self._on_disk(name, table, tables), now
                 with suppress(duckdb.Error):  # what a view reads was dropped
                     self._planner.add(made[1])
                 self._planned[name] = made
@@ -489,6 +492,18 @@ def check_bubbles(bubbles: str) -> None:
 def described(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return the columns of the table `ROWS` of a connection with their types."""
     return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {ROWS}").fetchall()}
+
+
+def _register(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Make a table in memory known to a connection. DefinitionError: it has a type that DuckDB does not know."""
+    try:
+        connection.register(name, table)
+    except duckdb.Error as error:
+        columns = ", ".join(f"{field.name} {field.type}" for field in table.schema)
+        raise DefinitionError(
+            f"the table {name} ({columns}) cannot be read: {str(error).split(': ', 1)[-1]}",
+            hint="Cast the column to a type of DuckDB, or leave it out.",
+        ) from None
 
 
 def _check_columns(connection: duckdb.DuckDBPyConnection, name: str) -> None:

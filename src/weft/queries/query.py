@@ -32,8 +32,10 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, TaskError, UsageError
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
+from weft.queries.intervals import as_durations
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
+from weft.queries.writing import replaced
 from weft.store.filesystems import is_url
 from weft.store.remote import opened
 
@@ -175,13 +177,19 @@ class Query:
             return read(connection.execute(f"FROM {ROWS}"))
 
     def pandas(self) -> Any:
-        """Return the rows as a data frame of pandas. MissingExtraError: pandas is not installed."""
+        """Return the rows as a data frame of pandas; intervals are lengths of time, and a month has 30 days.
+
+        MissingExtraError: pandas is not installed.
+        """
         imported("pandas")
-        return self.arrow().to_pandas()
+        return as_durations(self.arrow()).to_pandas()
 
     def polars(self) -> Any:
-        """Return the rows as a data frame of Polars. MissingExtraError: Polars is not installed."""
-        return imported("polars").from_arrow(self.arrow())
+        """Return the rows as a data frame of Polars, with intervals as `pandas` gives them.
+
+        MissingExtraError: Polars is not installed.
+        """
+        return imported("polars").from_arrow(as_durations(self.arrow()))
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values."""
@@ -234,16 +242,21 @@ class Query:
                 yield from reader
 
     def write_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write the rows to a Parquet file, in batches; `path` may be a URL of fsspec."""
+        """Write the rows to a Parquet file, in batches; `path` may be a URL of fsspec.
+
+        An earlier file stays until all rows are written, so the query may read it.
+        """
         import pyarrow.parquet
 
         place = os.fspath(path)
         schema = self.schema()
         with ExitStack() as undo:
-            target: Any = place
+            target: Any
             if is_url(place):
                 system, inner = opened(place)
                 target = undo.enter_context(system.open(inner, "wb"))
+            else:
+                target = undo.enter_context(replaced(place))
             writer = undo.enter_context(pyarrow.parquet.ParquetWriter(target, schema))
             for batch in self.batches():
                 writer.write_batch(batch)
@@ -251,7 +264,8 @@ class Query:
     def write_json(self, path: str | os.PathLike[str], compression: str = "auto") -> None:
         """Write the rows to a file as an array of JSON objects, in batches; `path` may be a URL of fsspec.
 
-        `compression` is "none", "gzip", "zstd" or "auto", by the end of the path. UsageError: another one.
+        `compression` is "none", "gzip", "zstd" or "auto", by the end of the path. UsageError: another one. An earlier
+        file stays until all rows are written.
         """
         known = {"auto": "detect", "none": None, "gzip": "gzip", "zstd": "zstd"}
         if compression not in known:
@@ -263,6 +277,8 @@ class Query:
                 how = "gzip" if how == "detect" and place.endswith(".gz") else None if how == "detect" else how
                 system, inner = opened(place)
                 place = undo.enter_context(system.open(inner, "wb"))
+            else:
+                place = undo.enter_context(replaced(place))
             reader, connection = undo.enter_context(self.reader()), undo.enter_context(plain())
             file = undo.enter_context(pa.output_stream(place, compression=how))
             connection.register(ROWS, reader)

@@ -6,7 +6,8 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from weft.store.filesystems import is_url
 from weft.store.remote import matching, shown
 
 SqlTable: TypeAlias = "FileTable | ViewTable | pa.Table"
+Stamps: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 class Grants:
@@ -113,6 +115,21 @@ def _remote(name: str, url: str) -> dict[str, int]:
     return found
 
 
+def stamps(table: SqlTable) -> Stamps:
+    """Return number, time of the last change in ns, and size in bytes of each file that is copied before it is read.
+
+    Those of Parquet are read where they are. Files at URLs, and missing ones, have no stamp.
+    """
+    if not isinstance(table, FileTable) or table.reader == "read_parquet":
+        return ()
+    found = []
+    for path in table.files:
+        with suppress(OSError):
+            state = os.stat(path)
+            found.append((state.st_ino, state.st_mtime_ns, state.st_size))
+    return tuple(found)
+
+
 def reader_of(path: str) -> str:
     """Return the function of DuckDB that reads a file; "" for an unknown end."""
     return next((reader for end, reader in READERS.items() if path.lower().endswith(end)), "")
@@ -121,48 +138,71 @@ def reader_of(path: str) -> str:
 def arrow_table(source: Any) -> pa.Table | None:
     """Return an Arrow table or a data frame as an Arrow table; None for anything else."""
     if isinstance(source, pa.Table):
-        return _without_views(source)
+        return _readable(source)
     if isinstance(source, pa.RecordBatch):
-        return _without_views(pa.Table.from_batches([source]))
+        return _readable(pa.Table.from_batches([source]))
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(source, pandas.DataFrame):
         return _from_pandas(source)
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, type):
-        return _without_views(pa.table(source))
+        return _readable(pa.table(source))
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(source, polars.LazyFrame):
-        return source.collect().to_arrow()
+        return _readable(source.collect().to_arrow())
     return None
+
+
+def plain_parameters(parameters: Any) -> Any:
+    """Return values of parameters, also in lists and mappings, with numbers of NumPy as those of Python."""
+    numpy = sys.modules.get("numpy")
+    if isinstance(parameters, Mapping):
+        return {key: plain_parameters(value) for key, value in parameters.items()}
+    if type(parameters) in (list, tuple):
+        return type(parameters)(map(plain_parameters, parameters))
+    if (
+        numpy is not None
+        and isinstance(parameters, (numpy.number, numpy.bool_))
+        and not isinstance(parameters, numpy.timedelta64)  # which DuckDB takes as it is
+    ):
+        return parameters.item()
+    return parameters
 
 
 def _from_pandas(source: Any) -> pa.Table:
     """Return a data frame of pandas as an Arrow table. DefinitionError: a column mixes types."""
     try:
-        return pa.Table.from_pandas(source, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        return _readable(pa.Table.from_pandas(source, preserve_index=False))
+    except (ValueError, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         reason = ". ".join(str(one) for one in reversed(error.args)).rstrip(".")
-        raise DefinitionError(
-            f"the data frame is no table: {reason}", hint="Give the column one type, such as with .astype(str)."
-        ) from None
+        arrow = isinstance(error, pa.ArrowException)
+        hint = "Give the column one type, such as with .astype(str)." if arrow else "Rename its columns."
+        raise DefinitionError(f"the data frame is no table: {reason}", hint=hint) from None
 
 
-def _without_views(table: pa.Table) -> pa.Table:
-    """Return a table whose texts and bytes are in one buffer: Arrow cannot filter views, which Polars gives."""
-    schema = pa.schema([field.with_type(_without_view(field.type)) for field in table.schema])
+def _readable(table: pa.Table) -> pa.Table:
+    """Return a table of types that Arrow can filter and DuckDB can read. DefinitionError: it has no columns.
+
+    Texts and bytes of Polars are views, and halves become single floats.
+    """
+    if not table.num_columns:
+        raise DefinitionError("the table has no columns", hint="Give it one at least.")
+    schema = pa.schema([field.with_type(_readable_type(field.type)) for field in table.schema])
     return table if schema.equals(table.schema) else table.cast(schema)
 
 
-def _without_view(of: pa.DataType) -> pa.DataType:
+def _readable_type(of: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(of):
         return pa.large_string()
     if pa.types.is_binary_view(of):
         return pa.large_binary()
+    if pa.types.is_float16(of):
+        return pa.float32()
     if pa.types.is_dictionary(of):
-        return pa.dictionary(of.index_type, _without_view(of.value_type), of.ordered)
+        return pa.dictionary(of.index_type, _readable_type(of.value_type), of.ordered)
     if pa.types.is_struct(of):
-        return pa.struct([field.with_type(_without_view(field.type)) for field in of])
+        return pa.struct([field.with_type(_readable_type(field.type)) for field in of])
     if pa.types.is_list(of):
-        return pa.list_(of.value_field.with_type(_without_view(of.value_type)))
+        return pa.list_(of.value_field.with_type(_readable_type(of.value_type)))
     if pa.types.is_large_list(of):
-        return pa.large_list(of.value_field.with_type(_without_view(of.value_type)))
+        return pa.large_list(of.value_field.with_type(_readable_type(of.value_type)))
     return of

@@ -1,19 +1,22 @@
 """`Mapped`: the results of one function over many items, as `Session.map` returns them.
 
 A sequence is one run with a task for each item. An iterable of unknown length becomes a run for each block of its
-items, of which a few are ahead of the reader: the size of a block follows from the time that the last one took.
+items, of which a few are ahead of the reader: the size of a block follows from the time that the last one took. A
+block of an iterable that is slow has the items that came in a short time.
 """
 
 from __future__ import annotations
 
 import itertools
 import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeGuard
 
 from weft.engine.view import JobView, VertexView
 from weft.graph.builder import Graph
+from weft.graph.items import is_labelled
 from weft.graph.logical import OnFailure
 from weft.model.errors import NotFoundError, RunCancelledError, RunFailedError, TaskError, UsageError, WeftError
 from weft.model.failures import Failure
@@ -86,7 +89,7 @@ class Mapped(Iterator[Any]):
 
     Iterate over them once, or call `results` for a list of those that are left. A result that was handed on is not
     kept, if the items had no known length. Leave the `with` block of the object, or call `cancel`, to stop what has not
-    been computed. One thread may read.
+    been computed. Several threads may read: each result goes to one of them.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class Mapped(Iterator[Any]):
         self._blocks: dict[int, Block] = {}
         self._source: Iterator[Any] = iter(())
         self._size = FIRST
+        self._slow = False  # whether the iterable takes longer for its items than a block should
         self._count = 0
         self._done = 0
         if _has_places(items):
@@ -148,6 +152,7 @@ class Mapped(Iterator[Any]):
         else:
             raise wrong("items", items, "an iterable of items")
         self._results = self._yield()
+        self._reading = threading.RLock()
 
     def __iter__(self) -> Self:
         return self
@@ -157,7 +162,8 @@ class Mapped(Iterator[Any]):
         if self._stopped:
             self._close_bars()
             raise StopIteration
-        result = next(self._results)
+        with self._reading:
+            result = next(self._results)
         if self._stop_when is not None and not isinstance(result, WeftError) and self._stop_when(result):
             self.stop()
         return result
@@ -231,16 +237,19 @@ class Mapped(Iterator[Any]):
         self._blocks[first] = Block(first, items, run, ended, began)
         self._count += len(items)
 
-    def _take_block(self) -> None:
-        """Begin a block with the next items of the iterable, if it has any."""
+    def _take_block(self) -> bool:
+        """Begin a block with the next items of the iterable; False if it has none."""
         taken: list[Any] = []
         end = self._clock.now() + _TAKE_S
+        self._slow = False
         for item in itertools.islice(self._source, self._size):
             taken.append(item)
-            if not len(taken) % 16 and self._clock.now() > end:
+            if self._clock.now() > end:
+                self._slow = True
                 break
         if taken:
             self._start(taken)
+        return bool(taken)
 
     def _adapt(self, block: Block) -> None:
         """Choose the size of the next block by the time of one that has ended."""
@@ -262,7 +271,8 @@ class Mapped(Iterator[Any]):
             block = next(iter(self._blocks.values()))
             index, n = 0, len(block.items)
             while index < n:
-                self._more()
+                # What is there does not wait for the next items of a slow iterable.
+                began = not (self._slow and block.ended.ended(index)) and self._more()
                 reach = block.ended.reach(index, min(index + _AT_ONCE, n))
                 if reach > index:
                     yield from self._values(block, index, reach)
@@ -272,13 +282,14 @@ class Mapped(Iterator[Any]):
                     index += 1
                 elif block.over:
                     raise self._failed(block)
-                else:
+                elif not (began and self._slow and self._news.empty()):
                     self._hear()
             self._close_block(block)
 
     def _as_they_end(self) -> Iterator[Any]:
         while self._blocks or self._more():
-            self._more()
+            if (not self._slow or self._news.empty()) and self._more() and self._slow and self._news.empty():
+                continue
             first, lo, hi = self._hear()
             block = self._blocks.get(first)
             if block is None:  # it was read before its end
@@ -298,10 +309,12 @@ class Mapped(Iterator[Any]):
                 self._close_block(block)
 
     def _more(self) -> bool:
-        """Begin another block if few are begun. Return whether there is one to read."""
-        if self._length is None and len(self._blocks) < AHEAD:
-            self._take_block()
-        return bool(self._blocks)
+        """Begin another block if few are begun; return whether one was begun.
+
+        Blocks of a slow iterable have few items, so the items count.
+        """
+        few = len(self._blocks) < AHEAD or (self._slow and self._count - self._done < AHEAD * FIRST)
+        return self._length is None and few and self._take_block()
 
     def _close_block(self, block: Block) -> None:
         self._adapt(block)
@@ -432,5 +445,5 @@ class Mapped(Iterator[Any]):
 def _has_places(items: object) -> TypeGuard[Items]:
     """Return whether items can be read by their place, so that they need not be copied."""
     return isinstance(items, Sequence) or (
-        isinstance(items, Sized) and hasattr(items, "__getitem__") and not isinstance(items, Mapping)
+        isinstance(items, Sized) and hasattr(items, "__getitem__") and not is_labelled(items)
     )

@@ -177,6 +177,17 @@ def test_values_of_narrow_edges_are_not_kept_by_the_worker(rig_of):
             assert (message.marks, bool(message.assignment.cells)) == ([], True)
 
 
+def test_a_worker_keeps_what_it_reads_through_two_edges_of_which_one_is_wide(rig_of):
+    g = Graph("g")
+    a = g.add(body, n=4, name="a")
+    g.add(body, one_to_one(a), gather(a), n=4, name="b")
+    with rig_of(g) as rig:
+        rig.local.store.put_range(rig.local.column("a", 4, 0), 0, [1, 2, 3, 4])
+        cells = pickle.loads(rig.sent(rig.lease("b", 1, 2)).assignment.cells)
+        assert all(keep for *_, keep, _ in cells)
+        assert not rig.sent(rig.lease("b", 2, 4, 2)).assignment.cells
+
+
 def shuffled(rig_of, rows: list[Any]) -> Any:
     """Tasks b read the pieces of `rows`, as many as there are rows."""
     n = len(rows)

@@ -107,6 +107,13 @@ def test_width_comes_from_items_then_inputs_then_one():
     assert g.add(f, gather(a), a).parallelism == 3
 
 
+def test_items_of_a_vertex_are_not_read_by_label():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(GraphError, match="items of vertex 'f' is a Series") as caught:
+        Graph().add(f, items=pandas.Series([1, 2], [1, 0]))
+    assert "Pass a list" in caught.value.hint
+
+
 def test_a_bare_node_is_one_to_one_or_the_single_value():
     g = Graph()
     one, many = g.add(f), g.add(f, n=4)

@@ -56,6 +56,20 @@ def test_results_have_the_order_of_the_items(session, items):
     assert mapped.results() == []
 
 
+@pytest.mark.parametrize("labels", [[2, 1, 0], [1, 5, 7], ["a", "b", "c"]], ids=str)
+def test_a_series_is_read_by_place_and_not_by_label(session, labels):
+    pandas = pytest.importorskip("pandas")
+    mapped = session.map(double, pandas.Series([10, 20, 30], labels))
+    assert mapped.n == 3
+    assert mapped.results() == [20, 40, 60]
+
+
+def test_a_frame_gives_what_its_iteration_gives(threads):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, 2], "b": [3, 4]})
+    assert threads.map(double, frame[:1]).results() == threads.map(double, list(frame)).results() == ["aa", "bb"]
+
+
 def test_an_iterable_of_unknown_length_is_taken_in_blocks(session):
     mapped = session.map(double, (value for value in range(5000)))
     assert mapped.n is None
@@ -93,6 +107,50 @@ def test_a_slow_iterable_starts_with_the_items_that_it_has(threads):
     assert mapped._count <= 32
     done.set()
     assert list(mapped) == list(range(32))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_results_of_a_slow_iterable_do_not_wait_for_its_next_items(threads, ordered):
+    taken, ended = [], threading.Semaphore(0)
+
+    def items():
+        for item in range(100):
+            taken.append(item)
+            if item:
+                assert ended.acquire(timeout=DEADLINE_S)  # until the item before has ended
+            time.sleep(mapping._TAKE_S * 1.1)
+            yield item
+
+    def doubled(value):
+        ended.release()
+        return 2 * value
+
+    with threads.map(doubled, items(), ordered=ordered) as mapped:
+        assert next(mapped) == 0
+        assert len(taken) < 16
+
+
+def test_as_many_items_of_a_slow_iterable_run_as_there_are_workers():
+    together = threading.Barrier(6)
+
+    def items():
+        for item in range(6):
+            time.sleep(mapping._TAKE_S * 1.1)
+            yield item
+
+    with weft.Session(workers=6) as session:
+        assert sorted(session.map(lambda _: together.wait(DEADLINE_S), items()).results()) == list(range(6))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_each_result_goes_to_one_of_several_reading_threads(threads, ordered):
+    mapped, found = threads.map(double, iter(range(2000)), ordered=ordered), []
+    readers = [threading.Thread(target=lambda: found.extend(mapped)) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(DEADLINE_S)
+    assert sorted(found) == list(range(0, 4000, 2))
 
 
 def test_a_result_is_there_before_the_others_have_ended(threads):

@@ -258,8 +258,20 @@ def test_a_data_set_that_is_read_is_not_replaced(tmp_path, h5py, name):
     with pytest.raises(ConflictError, match=r"reads .*, which would be gone"):
         wt.to_hdf5(tmp_path / "link", x, dataset=name, overwrite=True)
     assert wt.from_hdf5(path, dataset=own).fetch().tolist() == [1] * 5
-    wt.to_hdf5(path, x.execute(), dataset=name, overwrite=True).execute()
-    assert wt.from_hdf5(path, dataset=name).fetch().tolist() == [2] * 5
+    wt.to_hdf5(path, x.execute(), dataset=own, overwrite=True).execute()
+    assert wt.from_hdf5(path, dataset=own).fetch().tolist() == [2] * 5
+
+
+def test_a_group_with_arrays_is_not_replaced(tmp_path, h5py, zarr):
+    for name, write, read in (("t.hdf5", wt.to_hdf5, wt.from_hdf5), ("t.zarr", wt.to_zarr, wt.from_zarr)):
+        path = tmp_path / name
+        for place in "vwxyz":
+            write(path, wt.ones(5), group="a", dataset=place).execute()
+        with pytest.raises(ConflictError, match=r"a.* is a group with v, w, x and 2 more"):
+            write(path, wt.zeros(3), dataset="a", overwrite=True)
+        assert read(path, group="a", dataset="z").fetch().tolist() == [1] * 5
+    with pytest.raises(ConflictError, match=r"t\.zarr is a group with a, which"):
+        wt.to_zarr(path, wt.zeros(3), overwrite=True)
 
 
 def test_hdf5_files_are_read_and_written(session, tmp_path, h5py):

@@ -317,9 +317,9 @@ def to_hdf5(
 
     The data set is made at once, in chunks like those of the array; `options` are those of `h5py`'s `create_dataset`,
     such as `compression`. Tasks write to HDF5 one at a time. ConflictError: the data set exists, and `overwrite` does
-    not allow to replace it, or `x` reads it.
+    not allow to replace it, or `x` reads it, or it is a group that holds something.
     """
-    needed("h5py")
+    h5py = needed("h5py")
     if not dataset:
         raise UsageError("the data set has no name", hint="Give dataset=.")
     where = file_path("path", path)
@@ -333,6 +333,7 @@ def to_hdf5(
             if not overwrite:
                 raise ConflictError(f"{where} has a data set {name!r} already", hint="Give overwrite=True.")
             _not_read(node, _in_file(where, name))
+            _no_group(file[name], f"{name!r} in {where}", h5py.Group)
         draft = f"{name}.{secrets.token_hex(4)}.part"
         try:
             file.create_dataset(draft, shape=node.shape, dtype=node.dtype, **options)
@@ -363,7 +364,7 @@ def to_zarr(
     With `region`, slices for the axes of an existing Zarr array, it is written there; other elements stay. Else the
     Zarr array is made at once, in chunks like those of the array; `options` are those of `zarr.create_array`, such
     as `compressors`. Tasks write chunks in parallel. ConflictError: the array exists, and `overwrite` does not allow to
-    replace it, or `x` reads it.
+    replace it, or `x` reads it, or it is a group that holds something.
     """
     zarr = needed("zarr")
     inner = "/".join(part for part in (group, dataset) if part) or None
@@ -383,7 +384,9 @@ def to_zarr(
         options.setdefault("chunks", tuple([cut.longest for cut in node.grid]))
     if overwrite:
         with suppress(FileNotFoundError, KeyError):
-            _not_read(node, _location(zarr.open(_store(path), path=inner, mode="r")))
+            there = zarr.open(_store(path), path=inner, mode="r")
+            _not_read(node, _location(there))
+            _no_group(there, f"{inner} in {path}" if inner else f"{path}", zarr.Group)
     try:
         target = zarr.create_array(
             _store(path), name=inner, shape=node.shape, dtype=node.dtype, overwrite=overwrite, **options
@@ -396,6 +399,16 @@ def to_zarr(
     except (FileExistsError, zarr.errors.ContainsArrayError) as error:
         raise ConflictError(f"there is a Zarr array already: {error}", hint="Give overwrite=True.") from None
     return written(Tensor(node), target)
+
+
+def _no_group(there: Any, name: str, group: type) -> None:
+    """Raise ConflictError if what is about to be replaced is a group that holds something."""
+    if isinstance(there, group) and (held := sorted(there)):  # type: ignore[call-overload]  # its names
+        more = f" and {len(held) - 3} more" if len(held) > 3 else ""
+        raise ConflictError(
+            f"{name} is a group with {', '.join(held[:3])}{more}, which an array would replace",
+            hint="Name an array with dataset=, or delete the group first.",
+        )
 
 
 def _not_read(node: ArrayNode, location: str) -> None:

@@ -1,0 +1,35 @@
+"""Intervals for libraries of data frames, which have lengths of time alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+_LAYOUT: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
+"""One value of Arrow's `month_day_nano_interval`."""
+_DAY_US: Final = 86_400_000_000
+_MONTH_DAYS: Final = 30
+"""The days of a month where DuckDB makes a `timedelta` of an interval."""
+
+
+def as_durations(table: pa.Table) -> pa.Table:
+    """Return a table with columns of intervals as durations in microseconds; a month has 30 days."""
+    for at, field in enumerate(table.schema):
+        if field.type == pa.month_day_nano_interval():
+            chunks = [_durations(chunk) for chunk in table.column(at).chunks]
+            made = pa.chunked_array(chunks, pa.duration("us"))
+            table = table.set_column(at, pa.field(field.name, made.type), made)
+    return table
+
+
+def _durations(intervals: pa.Array) -> pa.Array:
+    data = intervals.buffers()[1]
+    if data is None:
+        return pa.nulls(len(intervals), pa.duration("us"))
+    parts = np.frombuffer(data, _LAYOUT, len(intervals), intervals.offset * _LAYOUT.itemsize)
+    days = parts["months"].astype(np.int64) * _MONTH_DAYS + parts["days"]
+    return pa.array(
+        (days * _DAY_US + parts["ns"] // 1000).view("m8[us]"), mask=intervals.is_null().to_numpy(zero_copy_only=False)
+    )
