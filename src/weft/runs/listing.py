@@ -16,7 +16,7 @@ from weft.runs.reading import read_run
 from weft.runs.records import ACTIVE, INTERRUPTED
 from weft.store.database import BUSY, obstacle
 from weft.store.places import STATE_NAME
-from weft.store.state import DESCRIPTION, StateRoot, owned, read_description
+from weft.store.state import DESCRIPTION, StateRoot, is_run, owned, read_description
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,9 +48,11 @@ def split_target(target: str) -> Target:
 
 
 def describe(folder: Path) -> RunRow | None:
-    """Return the row of the index for the run in a folder; None if the folder cannot be read."""
+    """Return the row of the index for the run in a folder; None if the folder cannot be read, or is no run's."""
     from weft.store.catalog import RunRow, run_number
 
+    if not is_run(folder):
+        return None
     try:
         run = read_run(folder)
     except (WeftError, OSError):
@@ -182,7 +184,7 @@ def find_run(root: StateRoot, name: str) -> Path:
     NotFoundError: no run has this name.
     """
     direct = root.runs / name
-    if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
+    if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir() and is_run(direct):
         return direct  # the usual case needs no database
     rows: Sequence[RunRow] = ()
     if name in ("@last", "@failed"):  # as the folders of the runs have it
