@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MOST_SEARCHED: Final = 2000
 _MOST_FOUND: Final = 10
 _DEEPEST: Final = 4
+_LONGEST_ID: Final = 128
 _NO_PROJECTS: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
@@ -184,7 +185,13 @@ def find_run(root: StateRoot, name: str) -> Path:
     NotFoundError: no run has this name.
     """
     direct = root.runs / name
-    if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir() and is_run(direct):
+    if (
+        name.isascii()
+        and name.replace("-", "").isalnum()
+        and len(name) <= _LONGEST_ID
+        and direct.is_dir()
+        and is_run(direct)
+    ):
         return direct  # the usual case needs no database
     rows: Sequence[RunRow] = ()
     if name in ("@last", "@failed"):  # as the folders of the runs have it
@@ -227,7 +234,7 @@ def projects_below(folder: Path) -> list[Path]:
 def _folder_with(root: StateRoot, name: str) -> str:
     """Return a folder below that of a state folder that may have a run of this name."""
     below = projects_below(root.path.parent) if root.path.name == STATE_NAME else []
-    by_id = name.isascii() and name.startswith("run-")
+    by_id = name.isascii() and name.startswith("run-") and len(name) <= _LONGEST_ID
     found = [one for one in below if not by_id or (one / STATE_NAME / "runs" / name).is_dir()]
     return os.path.relpath(found[0]) if found else "FOLDER"
 
