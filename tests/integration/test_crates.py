@@ -240,3 +240,17 @@ def test_readers_of_loops_over_artifacts_have_their_inputs(weft):
     assert crate.ids(crate.by_id["#action/r"], "object") == ["outputs/e/o", "outputs/e-1/o"]
     assert crate.ids(crate.by_id["#action/s"], "object") == ["outputs/d.y/o", "outputs/d-1.y/o"]
     assert crate.ids(crate.by_id["#action/e-1"], "result") == ["outputs/e-1/o"]
+
+
+@pytest.mark.parametrize("place", ["crate", "crate.zip"])
+def test_names_that_are_no_text_have_escapes(weft, place):
+    command = 'mkdir {{o}} && python3 -c \'import os, sys; open(os.fsencode(sys.argv[1]) + b"/x\\xff", "w")\' {{o}}'
+    step = {"command": command, "artifacts": {"output": ["o"]}}
+    (weft.folder / "run.yaml").write_text(json.dumps({"name": "odd", "entry_points": {"a": step}}))
+    weft("run", "run.yaml")
+    assert "x\\udcff has a name that is not UTF-8" in weft("export", "@last", "-o", place)[1]
+    if place.endswith(".zip"):
+        with zipfile.ZipFile(weft.folder / place) as archive:
+            assert "outputs/a/o/x\\udcff" in archive.namelist()
+    else:
+        assert (weft.folder / "crate" / "outputs" / "a" / "o" / "x\\udcff").exists()

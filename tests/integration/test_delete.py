@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.places import DEADLINE_S, RUN, Project, until
+from tests.integration.places import DEADLINE_S, RUN, Commands, Project, until
 from weft import wiring
 from weft.admin import deleting
 from weft.admin.deleting import delete_run, delete_runs
@@ -280,3 +280,21 @@ def test_what_is_left_of_a_run_without_a_usable_description_is_said(place, text)
     assert code == 0
     assert "the outputs of run-000001, if any, stay" in err
     assert place.weft("doctor")[0] == 0
+
+
+def test_folders_of_other_programs_are_no_runs(tmp_path, monkeypatch):
+    """A state folder among folders of the user takes none of them for a run, so no command deletes them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(json.dumps({"name": "p", "entry_points": {"a": {"command": ":"}}}))
+    theirs = [tmp_path / "runs" / "exp1" / "events.tfevents", tmp_path / "runs" / "run-000001" / "model.pt"]
+    for file in theirs:
+        file.parent.mkdir(parents=True)
+        file.write_text("precious")
+    weft = Commands(tmp_path)
+    weft("run", "run.yaml", "--state-dir", ".")
+    assert [run["id"] for run in weft.json("ls", "--state-dir", ".")["runs"]] == [SECOND]
+    assert "weft delete" not in weft.ended("doctor", "--state-dir", ".")[1]
+    weft("prune", "--state", "interrupted", "--keep", "0", "--state-dir", ".")
+    for name in ("exp1", "run-000001"):
+        weft("delete", name, "--state-dir", ".", code=4)
+    assert [file.read_text() for file in theirs] == ["precious"] * 2

@@ -556,6 +556,13 @@ def test_a_stream_is_no_file_of_a_project(path):
     assert "Write - in its place" in told.value.hint
 
 
+def test_a_named_pipe_is_refused_unread(tmp_path):
+    os.mkfifo(tmp_path / "p.yaml")
+    with pytest.raises(UsageError, match="is a named pipe") as told:
+        load_pipeline(str(tmp_path / "p.yaml"), user="me")
+    assert "Write - in its place" in told.value.hint
+
+
 def test_a_mount_path_that_an_earlier_step_may_make_is_not_refused(tmp_path):
     mounted = {"command": "echo", "extra_fs": [{"name": "e", "mount_path": str(tmp_path / "missing")}]}
     file = tmp_path / "run.yaml"

@@ -15,6 +15,7 @@ A parser library takes longer to load than a run of a hundred cached steps takes
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -51,6 +52,9 @@ _OTHER_WORDS: Final = {
     "daemon": "up",
 }
 """Commands of other programs, with the command that does the same here."""
+_LONGEST_PATH: Final = 4000
+_LONGEST_NAME: Final = 255
+"""Of a file or a folder, in bytes."""
 _WIDTH: Final = 100
 _COLUMN: Final = 26
 _METAVARS: Final = {str: "STR", int: "INT", Path: "PATH"}
@@ -61,16 +65,23 @@ class CommandParameter:
 
     `names` are by default the name of the parameter, with hyphens. A parameter without `parse` is passed by the caller
     of the command; one without `show` is absent from the help. An option with `bare` may stand without a value, and
-    has this one then; its value follows only after `=`.
+    has this one then; its value follows only after `=`. With `filled`, and of the type `Path`, a value is not empty.
     """
 
-    __slots__ = ("bare", "help", "names", "parse", "show")
+    __slots__ = ("bare", "filled", "help", "names", "parse", "show")
 
     def __init__(
-        self, name: str | Sequence[str] = (), *, help: str = "", parse: bool = True, show: bool = True, bare: str = ""
+        self,
+        name: str | Sequence[str] = (),
+        *,
+        help: str = "",
+        parse: bool = True,
+        show: bool = True,
+        bare: str = "",
+        filled: bool = False,
     ) -> None:
         self.names = (name,) if isinstance(name, str) else tuple(name)
-        self.help, self.parse, self.show, self.bare = help, parse, show, bare
+        self.help, self.parse, self.show, self.bare, self.filled = help, parse, show, bare, filled
 
 
 class Invocation(NamedTuple):
@@ -95,6 +106,7 @@ class _Given(NamedTuple):
     show: bool
     group: str = ""
     bare: str = ""
+    filled: bool = False
 
 
 class CommandEntry(NamedTuple):
@@ -298,6 +310,12 @@ class _Reader:
         return f": the project is that of {place}, so write {self.path} {folder[:100] or 'FOLDER'}/{file}"
 
     def _value(self, one: _Given, name: str, word: str) -> Any:
+        if not word and (one.filled or one.kind is Path):
+            raise self._wrong(f"{name} is empty")
+        if one.kind is Path and (
+            len(word) > _LONGEST_PATH or any(len(os.fsencode(at)) > _LONGEST_NAME for at in word.split("/"))
+        ):
+            raise self._wrong(f"{name} is longer than a path can be: {word[:100]}...")
         if one.kind is not int:
             return one.kind(word)
         try:
@@ -363,7 +381,7 @@ def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -
         argument = next((one for one in (() if verb is None else verb.arguments) if one.name == key), None)
         if argument is None:
             raise TypeError(f"{function.__name__}: {key} has no CommandParameter")
-        about = CommandParameter(argument.options, help=argument.help, bare=argument.bare)
+        about = CommandParameter(argument.options, help=argument.help, bare=argument.bare, filled=argument.filled)
     else:
         hint = hint.__origin__
     if not about.parse:
@@ -375,7 +393,7 @@ def _one(key: str, hint: Any, verb: Verb | None, function: Callable[..., Any]) -
     if kind not in (*_METAVARS, bool):
         raise TypeError(f"{function.__name__}: {key} is of a type that cannot be read: {kind}")
     names = about.names or (f"--{key.replace('_', '-')}",)
-    return _Given(key, names, kind, many, False, False, about.help, about.show, bare=about.bare)
+    return _Given(key, names, kind, many, False, False, about.help, about.show, bare=about.bare, filled=about.filled)
 
 
 def _nearest_option(name: str, options: Iterable[str]) -> str:

@@ -227,16 +227,19 @@ class _Crate:
 
     def _file(self, name: str, source: Path, formal: str = "", *, part: bool = True) -> str:
         """Add a file; return its id, "" if it cannot be read."""
+        name = _as_text(name)
         found = add_file(self._target, name, source) if self._with_outputs else digest_file(name, source)
         if found is None:
             return ""
         example = _ref(formal) if formal else None
         id = quote(name)
         if not self._with_outputs:
-            return self._add(f"#{id}", "CreativeWork", name=source.name, exampleOfWork=example, **_of_file(found))
+            return self._add(
+                f"#{id}", "CreativeWork", name=_as_text(source.name), exampleOfWork=example, **_of_file(found)
+            )
         if part:
             self._parts.append(id)
-        return self._add(id, "File", name=source.name, exampleOfWork=example, **_of_file(found))
+        return self._add(id, "File", name=_as_text(source.name), exampleOfWork=example, **_of_file(found))
 
     def _folder(self, name: str, source: Path, formal: str) -> str:
         """Add a folder with all of its plain files."""
@@ -249,8 +252,12 @@ class _Crate:
                 below = str(path.relative_to(source))
                 if id := self._file(f"{name}/{below}", path, part=False):
                     inside.append(_ref(id))
+                    if _as_text(below) != below:
+                        self.remarks.append(
+                            f"{_as_text(str(path))} has a name that is not UTF-8; the crate has this one"
+                        )
                 else:
-                    self.remarks.append(f"{path} is left out: it is a link, or no plain file")
+                    self.remarks.append(f"{_as_text(str(path))} is left out: it is a link, or no plain file")
         id = f"{quote(name)}/"
         if not self._with_outputs:
             return self._add(f"#{id}", "CreativeWork", name=source.name, exampleOfWork=_ref(formal), hasPart=inside)
@@ -371,6 +378,11 @@ class _Crate:
 
 def _ref(id: str) -> dict[str, str]:
     return {"@id": id}
+
+
+def _as_text(name: str) -> str:
+    """Return the name of a file with escapes for the bytes that are no text: a crate has only names in UTF-8."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _iso(time: float | None) -> str | None:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from weft.runs.reports.facts import MetricFact
 
 MOST_POINTS: Final = 10_000
-_RANGE: Final = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)\.\.(-?[0-9]+(?:\.[0-9]+)?)(?:\.\.([0-9]+(?:\.[0-9]+)?))?")
+_NUMBER: Final = r"([+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
+_RANGE: Final = re.compile(rf"{_NUMBER}\.\.{_NUMBER}(?:\.\.{_NUMBER})?")
+_MOST_DIGITS: Final = 300
+"""Before or after the point of a number in a range."""
 _CONDITION: Final = re.compile(r"\s*([^\s<>=!]+)\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*")
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
@@ -72,7 +75,9 @@ def _range(name: str, text: str, first: str, last: str, step: str | None) -> lis
         low, high, by = Decimal(first), Decimal(last), Decimal(step or "1")
     except InvalidOperation:
         low, high, by = Decimal(0), Decimal(-1), Decimal(1)
-    if step is None and "." in first + last:
+    if any(value and abs(value.adjusted()) > _MOST_DIGITS for value in (low, high, by)):
+        raise UsageError(f"the range {text[:60]} of parameter {name} has numbers that are too large or too small")
+    if step is None and any(value != value.to_integral_value() for value in (low, high)):
         raise UsageError(f"the range {text[:60]} of parameter {name} has no step", hint="For example: 0..1..0.25")
     count = int((high - low) / by) + 1 if by > 0 and high >= low else 0
     if not 0 < count <= MOST_POINTS:

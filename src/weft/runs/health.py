@@ -20,7 +20,7 @@ from weft.store.database import DAMAGED_END, WHAT_CAN_GO
 from weft.store.entries import CACHE_NAME, CacheIndex
 from weft.store.places import ENVIRONMENTS, OUTPUTS, STATE_NAME, why_no_outputs
 from weft.store.schedules import SCHEDULES_NAME, Schedules
-from weft.store.state import LEAST_ROOM, owned, read_description
+from weft.store.state import LEAST_ROOM, is_run, owned, read_description
 from weft.worker import mounting
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _descriptions(root: StateRoot) -> Finding:
     """Read the description of each run; no other command can show a run without one."""
     broken = {}
     for folder in sorted(root.runs.iterdir()) if root.runs.is_dir() else ():
-        if folder.name.startswith(".") or not folder.is_dir():
+        if folder.name.startswith(".") or not folder.is_dir() or not is_run(folder):
             continue
         try:
             read_description(folder)

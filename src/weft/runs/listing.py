@@ -16,7 +16,7 @@ from weft.runs.reading import read_run
 from weft.runs.records import ACTIVE, INTERRUPTED
 from weft.store.database import BUSY, obstacle
 from weft.store.places import STATE_NAME
-from weft.store.state import DESCRIPTION, StateRoot, owned, read_description
+from weft.store.state import DESCRIPTION, StateRoot, is_run, owned, read_description
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MOST_SEARCHED: Final = 2000
 _MOST_FOUND: Final = 10
 _DEEPEST: Final = 4
+_LONGEST_ID: Final = 128
 _NO_PROJECTS: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
@@ -48,9 +49,11 @@ def split_target(target: str) -> Target:
 
 
 def describe(folder: Path) -> RunRow | None:
-    """Return the row of the index for the run in a folder; None if the folder cannot be read."""
+    """Return the row of the index for the run in a folder; None if the folder cannot be read, or is no run's."""
     from weft.store.catalog import RunRow, run_number
 
+    if not is_run(folder):
+        return None
     try:
         run = read_run(folder)
     except (WeftError, OSError):
@@ -182,7 +185,13 @@ def find_run(root: StateRoot, name: str) -> Path:
     NotFoundError: no run has this name.
     """
     direct = root.runs / name
-    if name.isascii() and name.replace("-", "").isalnum() and direct.is_dir():
+    if (
+        name.isascii()
+        and name.replace("-", "").isalnum()
+        and len(name) <= _LONGEST_ID
+        and direct.is_dir()
+        and is_run(direct)
+    ):
         return direct  # the usual case needs no database
     rows: Sequence[RunRow] = ()
     if name in ("@last", "@failed"):  # as the folders of the runs have it
@@ -225,7 +234,7 @@ def projects_below(folder: Path) -> list[Path]:
 def _folder_with(root: StateRoot, name: str) -> str:
     """Return a folder below that of a state folder that may have a run of this name."""
     below = projects_below(root.path.parent) if root.path.name == STATE_NAME else []
-    by_id = name.isascii() and name.startswith("run-")
+    by_id = name.isascii() and name.startswith("run-") and len(name) <= _LONGEST_ID
     found = [one for one in below if not by_id or (one / STATE_NAME / "runs" / name).is_dir()]
     return os.path.relpath(found[0]) if found else "FOLDER"
 

@@ -27,7 +27,8 @@ class Argument(NamedTuple):
     """One argument of a verb; with `many` it is a list of such values.
 
     `options` are its names on the command line, by default `--name`. With `bare` it may stand there without a value,
-    and has this one then.
+    and has this one then. `filled` forbids an empty value: of a shell variable that is not set, it would be taken
+    for an absent option.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Argument(NamedTuple):
     many: bool = False
     options: tuple[str, ...] = ()
     bare: str = ""
+    filled: bool = False
 
 
 class Verb(NamedTuple):
@@ -84,8 +86,8 @@ _DOCKER_ENV: Final = Argument("docker_env", "text", "Images of steps: ignore, do
 _CACHING: Final = (
     Argument("no_cache", "flag", "Neither read nor write the cache."),
     Argument("refresh", "text", "Run this step even if the cache has its result, and keep the new result.", many=True),
-    Argument("start", "text", "Run this step and all steps that depend on it.", options=("--from",)),
-    Argument("only", "text", "Run only this step and the steps that it needs."),
+    Argument("start", "text", "Run this step and all steps that depend on it.", options=("--from",), filled=True),
+    Argument("only", "text", "Run only this step and the steps that it needs.", filled=True),
     Argument(
         "targets",
         "text",
@@ -124,7 +126,9 @@ _REPLICAS: Final = (
     Argument("gpus", "text", "The number of GPUs that the replicas of training jobs may request."),
     Argument("gpu_type", "text", "The type of these GPUs."),
 )
-_PROFILE: Final = Argument("profile", "text", "Use the parameters, settings and words for steps of this profile.")
+_PROFILE: Final = Argument(
+    "profile", "text", "Use the parameters, settings and words for steps of this profile.", filled=True
+)
 _STORAGE: Final = Argument(
     "storage", "text", "The URL by which machines of a cluster without a shared folder get files."
 )
@@ -134,7 +138,11 @@ _SCHEDULING: Final = (
     Argument("cron", "text", "The times: five fields as in cron, @daily, @every 90s, ..."),
     Argument("name", "text", "The name of the schedule; by default, that of the pipeline.", options=("-n", "--name")),
     Argument(
-        "zone", "text", "The time zone, such as Europe/Berlin; by default, that of this machine.", options=("--tz",)
+        "zone",
+        "text",
+        "The time zone, such as Europe/Berlin; by default, that of this machine.",
+        options=("--tz",),
+        filled=True,
     ),
     Argument("start_at", "text", "Start no run before this time, such as 2030-01-31T08:00.", options=("--start",)),
     Argument("end_at", "text", "Start no run after this time.", options=("--end",)),
@@ -146,12 +154,17 @@ _SCHEDULING: Final = (
 _SWEEPING: Final = (
     Argument("sample", "count", "Run only so many points of the grid, chosen at random."),
     Argument("seed", "count", "The seed of the choice; by default a new one, which is printed."),
-    Argument("metric", "text", "Sort the points by this number in an output of JSON: NAME, or STEP.OUTPUT.NAME."),
+    Argument(
+        "metric", "text", "Sort the points by this number in an output of JSON: NAME, or STEP.OUTPUT.NAME.", filled=True
+    ),
     Argument("maximize", "flag", "More of the metric is better; by default, less is."),
     Argument("at_a_time", "count", "The number of runs at a time; by default, the number of workers."),
-    Argument("stop_when", "text", "End the sweep when a run meets this condition: 'loss < 0.1'."),
+    Argument("stop_when", "text", "End the sweep when a run meets this condition: 'loss < 0.1'.", filled=True),
     Argument(
-        "halve", "text", "At 1, 2, 4, ... of this number, drop runs whose metric is not among the better half: epoch."
+        "halve",
+        "text",
+        "At 1, 2, 4, ... of this number, drop runs whose metric is not among the better half: epoch.",
+        filled=True,
     ),
     Argument("resume", "text", "Go on with an earlier sweep, by its id or @last."),
 )

@@ -5,6 +5,7 @@ Names come from flags and from the table `fs` of `weft.toml`; a flag wins.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -127,6 +128,6 @@ def _one(text: object, base: Path, stage: Path, shown: str) -> FileSystem:
 
         return FileSystem(folder_for(text, stage) / FILES, text)
     folder = base / text.removeprefix(_LOCAL) if isinstance(text, str) and "\0" not in text else None
-    if folder is None or not folder.is_dir():
+    if folder is None or not os.path.isdir(folder):  # False for a name that is too long, too
         raise UsageError(f"{shown} is {text!r}; it must be an existing folder, or a URL such as s3://bucket/folder")
     return FileSystem(folder.resolve())

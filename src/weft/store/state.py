@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from weft.model.errors import CapacityError, ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
 from weft.model.ids import loop_item
-from weft.store.folders import OwnerLock, is_owned, safe_open
+from weft.store.folders import LOCK_NAME, OwnerLock, is_owned, safe_open
 from weft.store.limits import limit_advice
 from weft.store.places import PROJECT_FILE, STATE_NAME, has_identity, identity_of, is_inside, kept, project_of, resolved
 
@@ -467,6 +467,13 @@ def list_inner_runs(folder: Path) -> list[InnerRun]:
                 index = int(match["index"]) if match["index"] is not None else None
                 found.append(InnerRun(newest, unquote(match["step"]), index))
     return sorted(found, key=lambda one: (one.step, one.index or 0))
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, also of a damaged one; a state folder may hold a `runs` of other programs."""
+    if any(os.path.lexists(folder / name) for name in (LOCK_NAME, EVENTS)):
+        return True
+    return folder.name.startswith("run-") and os.path.lexists(folder / DESCRIPTION)
 
 
 def newest_run(root: StateRoot) -> Path | None:

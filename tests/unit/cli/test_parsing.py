@@ -25,6 +25,8 @@ def one(
     number: Annotated[int, CommandParameter(["-n", "--number"])] = 20,
     params: Annotated[list[str] | None, CommandParameter(["-p", "--param"], help="Set one.")] = None,
     max_size: Annotated[str | None, CommandParameter()] = None,
+    folder: Annotated[Path | None, CommandParameter()] = None,
+    only: Annotated[str, CommandParameter(filled=True)] = "",
     hidden: Annotated[str, CommandParameter(show=False)] = "",
     context: Annotated[object, CommandParameter(parse=False)],
 ) -> None:
@@ -107,8 +109,12 @@ def test_as_many_as_there_are(app):
         (["one"], "FILE is missing", "tool one"),
         (["one", "f", "g", "h"], "'h' is one word too many", "tool one"),
         (["one", "f", "--nubmer", "3"], "Unknown option --nubmer. Did you mean --number?", "tool one"),
-        (["one", "f", "--tumber", "3"], "Unknown option --tumber. There are: --max-size", "tool one"),
-        (["one", "f", "-x"], "Unknown option -x. There are: --max-size, --number, --param, --quiet, -d", "tool one"),
+        (["one", "f", "--tumber", "3"], "Unknown option --tumber. There are: --folder", "tool one"),
+        (
+            ["one", "f", "-x"],
+            "Unknown option -x. There are: --folder, --max-size, --number, --only, --param, --quiet, -d",
+            "tool one",
+        ),
         (
             ["one", "f", "-C", "sub"],
             "Unknown option -C: the project is that of FILE, so write tool one sub/f",
@@ -121,6 +127,11 @@ def test_as_many_as_there_are(app):
         (["one", "f", "-n", "x"], "-n is 'x'; it must be a whole number", "tool one"),
         (["one", "f", "-n"], "-n needs a value", "tool one"),
         (["one", "f", "-p", "--quiet"], "-p needs a value", "tool one"),
+        (["one", ""], "FILE is empty", "tool one"),
+        (["one", "f", "--folder", ""], "--folder is empty", "tool one"),
+        (["one", "f", "--only="], "--only is empty", "tool one"),
+        (["one", "a" * 256], "FILE is longer than a path can be: aaaa", "tool one"),
+        (["one", "f", "--folder", "a/" * 3000], "--folder is longer than a path can be: a/a/", "tool one"),
         (["one", "f", "-n1", "--number", "2"], "--number is given twice", "tool one"),
         (["one", "f", "--quiet=yes"], "--quiet takes no value", "tool one"),
         (["one", "f", "--context", "x"], "Unknown option --context", "tool one"),
@@ -154,7 +165,7 @@ def test_help(app, monkeypatch):
         "Usage: tool one [OPTIONS] FILE [MORE]\n\nDo one thing.\n\nArguments:\n"
         "  FILE                    What to read.\n  MORE\n\nOptions:\n"
         "  -q, --quiet             Say little.\n  -d\n  -n, --number INT\n"
-        "  -p, --param STR...      Set one.\n  --max-size STR\n"
+        "  -p, --param STR...      Set one.\n  --max-size STR\n  --folder PATH\n  --only STR\n"
     )
     assert "Usage: tool below many [OPTIONS] [NAMES...]\n" in str(app.parse(["below", "many", "-h"]))
     assert "Loaded when asked for." in str(app.parse(["later"]))
@@ -282,3 +293,17 @@ def test_a_step_behind_its_run_is_put_right(words, said):
     with pytest.raises(UsageError) as caught:
         the_app.parse(words)
     assert caught.value.message == said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["run", "a.yaml", f"--{name}="] for name in ("only", "from", "profile", "state-dir", "param-file")),
+        *(["sweep", "a.yaml", f"--{name}="] for name in ("metric", "stop-when", "halve")),
+        ["prune", "--keep", "0", "-C", ""],
+        ["schedule", "create", "a.yaml", "--cron", "@daily", "--tz="],
+    ],
+)
+def test_a_variable_of_the_shell_that_is_not_set_is_no_absent_option(words):
+    with pytest.raises(UsageError, match="is empty"):
+        the_app.parse(words)

@@ -17,6 +17,8 @@ from weft.runs.reports.facts import MetricFact
         ("0.1..0.3..0.1", ["0.1", "0.2", "0.3"]),
         ("8..1024..508", ["8", "516", "1024"]),
         ("1..2,9", ["1", "2", "9"]),
+        ("1e-3..3e-3..1e-3", ["0.001", "0.002", "0.003"]),
+        ("1e1..3E+1..1e1", ["10", "20", "30"]),
         ("[1,2],[3]", ["[1,2]", "[3]"]),
         ("'a,b',c", ["a,b", "c"]),
         ("it's", ["it's"]),
@@ -30,7 +32,21 @@ def test_values(text, values):
     assert values_of("x", text) == values
 
 
-@pytest.mark.parametrize("text", ["5..1", "1..5..0", "0.1..0.5", "1..100000", "a,a", "1..3,2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5..1",
+        "1..5..0",
+        "5..1..-1",
+        "1e-3..5e-3",
+        "1..1e400",
+        "1e999999999..1",
+        "0.1..0.5",
+        "1..100000",
+        "a,a",
+        "1..3,2",
+    ],
+)
 def test_values_that_make_no_sense_are_refused(text):
     with pytest.raises(UsageError, match="parameter x"):
         values_of("x", text)

@@ -3,7 +3,7 @@
 import pytest
 
 from weft.model.errors import UsageError
-from weft.store.filesystems import parse_given
+from weft.store.filesystems import file_systems, parse_given
 
 
 def test_pairs_are_read():
@@ -17,3 +17,8 @@ def test_pairs_are_read():
 def test_what_is_refused(pairs, told):
     with pytest.raises(UsageError, match=told):
         parse_given(pairs)
+
+
+def test_a_folder_whose_name_is_too_long_is_no_folder(tmp_path):
+    with pytest.raises(UsageError, match="-f a"):
+        file_systems(tmp_path, {"a": "x" * 300}, tmp_path)

@@ -29,7 +29,7 @@ def has_jobs(path: str) -> bool:
         with suppress(OSError), os.scandir(path) as entries:
             return any(has_jobs(entry.path) for entry in entries if entry.name.endswith(_ENDINGS))
         return False
-    if not path.endswith(_ENDINGS) or not os.path.isfile(path):  # the open of a named pipe waits for a writer
+    if not path.endswith(_ENDINGS) or not os.path.isfile(path):  # a read of a named pipe would wait for its writer
         return False
     with suppress(OSError), open(path, "rb") as file:
         text = file.read(_MAX_BYTES)
