@@ -83,13 +83,10 @@ def _read_text(file: Path) -> str:
     if _STREAM.match(str(file.absolute())):
         hint = f"Write {_STDIN} in its place: that reads standard input, and the pipeline works in the current folder."
         raise UsageError(f"{file} is in no folder, and a pipeline needs a folder to work in", hint=hint)
-    if os.path.exists(file) and stat.S_ISFIFO(os.stat(file).st_mode):  # a read waits for a writer, whatever the signal
-        hint = f"Write {_STDIN} in its place, and let the other program write to standard input."
-        raise UsageError(f"{file} is a named pipe, and a pipeline is read from a file", hint=hint)
     try:
         if str(file) != _STDIN and stat.S_IFMT(file.stat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
             hint = f"Save the pipeline to a file, or pass it by standard input: weft run {_STDIN} < {file}"
-            raise UsageError(f"{file} is no regular file", hint=hint)
+            raise UsageError(f"{file} is no regular file", hint=hint)  # a read of a pipe waits, whatever the signal
         with nullcontext(sys.stdin.buffer) if str(file) == _STDIN else file.open("rb") as source:
             data = source.read(_MAX_FILE + 1)
     except FileNotFoundError:
