@@ -110,7 +110,7 @@ def test_the_run_goes_on_without_the_machine_that_asked_for_it_which_follows_it(
     until(lambda: not project.there.exists(), "the end of the driver")
     assert len(project.command("fetch", RUN).split()) == 2
     (seen,) = project.folder.glob(".pipeline/*/*/b-*/seen")
-    assert "/work/" in seen.read_text()
+    assert "work" in Path(seen.read_text()).parent.parts
     assert not project.command("fetch", RUN)
     project.command("delete", RUN)
     assert not project.objects()

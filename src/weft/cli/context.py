@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from msgspec import Struct, field
 
-from weft.cli.tables import console
+from weft.cli.tables import clean, console
 from weft.runtime.clock import RealClock
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ class CommandContext(Struct):
 
     def service(self, settings: Settings, state: StateRoot) -> RunService:
         """Return the use cases of the runs of a state folder."""
-        from weft.cli.tables import clean
         from weft.runs.service import RunService
 
         def note(text: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
 from datetime import date, time
 from pathlib import Path
 from typing import Any, Final
 
 from weft.model.errors import UsageError
+from weft.model.records import flattened
 
 _MAX_BYTES: Final = 1 << 20
 
@@ -35,7 +35,7 @@ def read_parameters(file: Path) -> dict[str, str]:
     if not isinstance(found, dict):
         raise UsageError(f"{file} does not hold names and values", hint='Write for example {"epochs": 20}')
     flat: dict[str, str] = {}
-    for name, value in _flat(found):
+    for name, value in flattened(found):
         if name in flat:
             raise UsageError(f"{file} has parameter {name!r} twice", hint="Leave out one of them.")
         try:
@@ -51,14 +51,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"the name {next(key for key in keys if keys.count(key) > 1)[:100]!r} occurs twice")
     return made
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _as_text(value: object) -> str:

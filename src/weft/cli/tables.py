@@ -173,7 +173,7 @@ def print_table(out: Console | PlainPage, heads: Sequence[str], rows: Sequence[S
     """
     if not rows:
         return
-    if isinstance(out, PlainPage) or not out.is_terminal:
+    if not out.is_terminal:
         out.file.write(_plain_table(heads, rows))
         return
     from rich.table import Table

@@ -56,6 +56,21 @@ def topological(graph: LogicalGraph) -> list[str]:
     return done
 
 
+def reachable(graph: LogicalGraph, begin: Iterable[str], *, down: bool) -> set[str]:
+    """Return some vertices and all their descendants or ancestors."""
+    near: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        near.setdefault(edge.src if down else edge.dst, []).append(edge.dst if down else edge.src)
+    found = set(begin)
+    todo = list(found)
+    while todo:
+        for other in near.get(todo.pop(), ()):
+            if other not in found:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
 def _cycle(graph: LogicalGraph, left: set[str]) -> GraphError:
     """Return the error that names a cycle among `left`, the vertices that never became ready.
 

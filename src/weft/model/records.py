@@ -6,13 +6,14 @@ a command that takes a fifth of a second defines a hundred of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def as_dict(record: Struct) -> dict[str, Any]:
@@ -29,6 +30,15 @@ def _plain(value: Any) -> Any:
         inner = [_plain(one) for one in value]
         return inner if isinstance(value, list) else tuple(inner)
     return value
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings, each under its names with dots between them."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def converter(kind: Any) -> Callable[[Any], Any]:

@@ -17,6 +17,7 @@ from weft.admin.control import ControlServer
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED
 from weft.graph.logical import Role
+from weft.graph.order import reachable
 from weft.model.errors import (
     ConflictError,
     InternalError,
@@ -335,7 +336,7 @@ class ActiveRun:
         if not rows:
             raise NotFoundError(f"{self.name} has no step {name[:100]!r} yet", hint=f"See: weft show {self.name}")
         known = [row for row in rows if row.n >= 0]
-        after = self._below([row.id for row in known if row.status not in ENDED])
+        after = reachable(self.spec.graph, [row.id for row in known if row.status not in ENDED], down=True)
         for row in rows:
             if row.n < 0 and row.id not in after:
                 hint = f"Wait until it begins, or cancel the run: weft cancel {self.name}"
@@ -346,19 +347,6 @@ class ActiveRun:
                 self.run.cancel_tasks(row.id, reason)
             else:
                 self.run.cancel_task(row.id, index, reason)
-
-    def _below(self, ids: Iterable[str]) -> set[str]:
-        """Return the vertices that depend on some."""
-        following: dict[str, list[str]] = {}
-        for edge in self.spec.graph.edges:
-            following.setdefault(edge.src, []).append(edge.dst)
-        found: set[str] = set()
-        waiting = list(ids)
-        while waiting:
-            new = set(following.get(waiting.pop(), ())) - found
-            found |= new
-            waiting += new
-        return found
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
         """Cancel the run; with `force` its final vertices too. ConflictError: only final vertices still run."""

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from weft.frontends.pipelines.language import Component, Dag
 from weft.frontends.pipelines.repeating import find_dag
 from weft.graph.logical import Role
+from weft.graph.order import reachable
 from weft.model.errors import UsageError
 from weft.model.suggestions import did_you_mean
 
@@ -83,7 +84,7 @@ def refreshed_vertices(pipeline: Pipeline, graph: LogicalGraph, caching: Caching
     if caching.start:
         loops = set(_repeated(pipeline, graph, caching.start))
         begin = loops | _vertices(graph, caching.start, missing_ok=bool(loops))
-        found |= _reachable(graph, begin, down=True)
+        found |= reachable(graph, begin, down=True)
     return frozenset(found)
 
 
@@ -136,7 +137,7 @@ def part_asked_for(graph: LogicalGraph, caching: Caching, pipeline: Pipeline, no
         given = " ".join(f"--target {one[:100]}" for one in caching.targets)
         steps = steps_of_targets(caching.targets, pipeline, nodes)
         ends = {vertex for step in steps for vertex in _vertices(graph, step)}
-    wanted = _reachable(graph, ends, down=False)
+    wanted = reachable(graph, ends, down=False)
     for option, names in (("--refresh", sorted(caching.refresh)), ("--from", [caching.start] if caching.start else [])):
         for name in names:
             if not wanted & _vertices(graph, name):
@@ -153,20 +154,6 @@ def part_asked_for(graph: LogicalGraph, caching: Caching, pipeline: Pipeline, no
     found.vertices = {id: vertex for id, vertex in graph.vertices.items() if id in wanted}
     found.edges = [edge for edge in graph.edges if edge.dst in wanted]
     found.choices = choices
-    return found
-
-
-def _reachable(graph: LogicalGraph, begin: set[str], *, down: bool) -> set[str]:
-    """Return some vertices and all their descendants or ancestors."""
-    near: dict[str, list[str]] = {}
-    for edge in graph.edges:
-        near.setdefault(edge.src if down else edge.dst, []).append(edge.dst if down else edge.src)
-    todo, found = list(begin), set(begin)
-    while todo:
-        for other in near.get(todo.pop(), ()):
-            if other not in found:
-                found.add(other)
-                todo.append(other)
     return found
 
 

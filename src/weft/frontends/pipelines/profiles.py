@@ -20,6 +20,7 @@ from weft.frontends.pipelines.language import PIPELINE_FILE, START
 from weft.frontends.pipelines.maps import FileMap, is_empty, is_null
 from weft.frontends.pipelines.trees import node_of
 from weft.model.errors import UsageError
+from weft.model.records import flattened
 from weft.model.suggestions import did_you_mean, nearest
 from weft.store.filesystems import project_table
 
@@ -53,20 +54,12 @@ class Profile(Struct, frozen=True):
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters, by `parameter` or `step.parameter`."""
-        return dict(_flat(self.values.get("parameters") or {}))
+        return dict(flattened(self.values.get("parameters") or {}))
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings."""
         return dict(self.values.get("settings") or {})
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 # ------------------------------------------------------------------------------------------------------- one by name
