@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.frontends.federated.components.spu import sweep_spu
+from weft.frontends.federated.components.programs import sweep_programs
 from weft.operators.call import CommandResult
 from weft.parties.parts import _how, _sweep
 
@@ -25,13 +25,13 @@ def test_the_end_of_a_process_is_told_in_words(exit_code, signal, told):
 
 
 def test_ids_of_a_killed_program_do_not_stay_on_the_disk(tmp_path):
-    for name in ("spu-1", "spu-2"):
+    for name in ("spu-1", "torch-2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "ids.csv").write_text("id\n1\n")
     (tmp_path / "log").touch()
-    sweep_spu(tmp_path)
+    sweep_programs(tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["log"]
-    sweep_spu(tmp_path / "gone")
+    sweep_programs(tmp_path / "gone")
 
 
 def test_drafts_of_a_killed_process_are_removed(tmp_path):
