@@ -41,7 +41,7 @@ def smaller_example(folder):
 
 @pytest.mark.slow
 def test_the_demonstration_scores_credit_to_its_end(tmp_path):
-    said = []
+    said: list[str] = []
     example = smaller_example(tmp_path / "example")
     found = run_demo(tmp_path / "parties", CLOCK, said.append, example=example)
     assert found.status == "success", found.shown
