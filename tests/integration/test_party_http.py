@@ -483,7 +483,7 @@ def test_a_model_is_migrated_as_a_conf_says(party):
         ("guest", "99"),
         False,
     )
-    mistakes: list[dict[str, object]] = [{"role": {"guest": 9999}}, {"migrate_initiator": {}}, {"role": {}}]
+    mistakes: list[Any] = [{"role": {"guest": 9999}}, {"migrate_initiator": {}}, {"role": {}}]
     for wrong in [*mistakes, {"unify_model_version": ""}]:
         assert party.post("model/migrate", asked | wrong)["retcode"] == 101
 
