@@ -8,6 +8,7 @@ Keras description takes as many inputs as there are, whatever it says, as in FAT
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -107,6 +108,7 @@ class DescriptionReader:
                 found += self._torch(str(name), one)
         if not any(one["kind"] in TORCH_LAYERS and one["kind"] != FLATTEN for one in found):
             found = [one for one in found if one["kind"] != FLATTEN]  # rows are flat
+        found = _image(found, features)
         width: int | None = features
         for layer in found:
             if not keeps_width(layer["kind"]) and layer["kind"] != LINEAR:
@@ -344,6 +346,21 @@ class DescriptionReader:
 
     def _wrong(self, text: str, hint: str) -> UsageError:
         return UsageError(f"{self._part.component}: {text}", hint=hint)
+
+
+def _image(layers: list[dict[str, Any]], features: int) -> list[dict[str, Any]]:
+    """Return layers that read the values of a row as a square image, channel by channel, if the first one takes images.
+
+    FATE has a data set for images; a table has their values in columns.
+    """
+    first = layers[0] if layers else {}
+    channels = first.get("torch", {}).get("in_channels")
+    if first.get("kind") != "Conv2d" or not isinstance(channels, int) or channels <= 0:
+        return layers
+    side = math.isqrt(features // channels)
+    if channels * side * side != features:
+        return layers
+    return [{"kind": "Unflatten", "torch": {"dim": 1, "unflattened_size": [channels, side, side]}}, *layers]
 
 
 def _linear(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_diabetes, load_wine
+from sklearn.datasets import load_diabetes, load_digits, load_wine
 from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import StandardScaler
 
@@ -166,6 +166,29 @@ def test_a_prediction_is_that_of_the_fit(by_torch):
     }
     again = run_parts("HomoNN", given | {ARBITER: PartInputs(parameters, {}, {"model": {"m": {}}})})
     assert np.array_equal(results_of(again, column=SCORE), results_of(ran, column=SCORE))
+
+
+DIGITS = [
+    {"layer": "Conv2d", "in_channels": 1, "out_channels": 6, "kernel_size": [3, 3]},
+    {"layer": "MaxPool2d", "kernel_size": 2},
+    {"layer": "ReLU"},
+    {"layer": "Dropout2d", "p": 0.1},
+    {"layer": "Flatten"},
+    {"layer": "Linear", "in_features": 54, "out_features": 10},
+    {"layer": "LogSoftmax"},
+]
+"""The kinds of layers of the demonstration of FATE over images of digits."""
+
+
+@needs_torch
+def test_a_first_convolution_reads_rows_as_images(by_torch):
+    by_torch()
+    matrix, y = load_digits(return_X_y=True)
+    cuts = {GUEST: slice(0, 900), HOST: slice(900, None)}
+    parameters = OLD | {"nn_define": DIGITS, "loss": "NLLLoss", "encode_label": True, "batch_size": 32, "max_iter": 10}
+    parameters |= {"optimizer": {"optimizer": "Adam", "lr": 0.01}, "early_stop": {"early_stop": "diff", "eps": 1e-6}}
+    ran = train(parameters, matrix=matrix / 16, y=y, cuts=cuts)
+    assert accuracy_score(y, results_of(ran, cuts)) > 0.93
 
 
 @needs_torch
