@@ -18,14 +18,14 @@ from weft.model.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft.frontends.federated.providers import Provider
+    from weft.frontends.federated.providers import LibraryProvider
 
 _LOG: Final = "program.log"
 _TAIL: Final = 4_000
 _TRACE: Final = re.compile(r"Trace has been written to (/tmp/psi_[\w-]+\.trace)")
 
 
-def provided_version(provider: Provider) -> str:
+def provided_version(provider: LibraryProvider) -> str:
     """Return the version of the package of a provider that this party has, "" if it has none.
 
     UsageError: the variable names no environment with it.
@@ -40,7 +40,7 @@ def provided_version(provider: Provider) -> str:
 
 
 @contextmanager
-def program_folder(provider: Provider) -> Iterator[Path]:
+def program_folder(provider: LibraryProvider) -> Iterator[Path]:
     """Yield a folder for a program, which is removed with all that the program leaves."""
     folder = Path(tempfile.mkdtemp(prefix=f"{provider.package}-", dir="."))
     try:
@@ -56,7 +56,7 @@ def sweep_programs(attempt: Path) -> None:
             _remove(folder)
 
 
-def start_program(provider: Provider, folder: Path, *words: str, talks: bool = False) -> subprocess.Popen[bytes]:
+def start_program(provider: LibraryProvider, folder: Path, *words: str, talks: bool = False) -> subprocess.Popen[bytes]:
     """Start the program of a provider with arguments; if it `talks`, pipes lead to its input and from its output."""
     python = Path(os.environ[provider.variable]).absolute() / "bin" / "python"
     environment = {name: os.environ[name] for name in ("HOME", "LANG", "PATH") if name in os.environ}

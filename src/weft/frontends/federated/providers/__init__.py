@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 
-class Provider(NamedTuple):
+class LibraryProvider(NamedTuple):
     """A program, the package that it needs, and the variable that names an environment with this package."""
 
     package: str
@@ -18,6 +18,6 @@ class Provider(NamedTuple):
 
 
 _HERE: Final = Path(__file__).parent
-SPU: Final = Provider("spu", "WEFT_SPU", _HERE / "spu_programs.py")
-TORCH: Final = Provider("torch", "WEFT_TORCH", _HERE / "torch_program.py")
+SPU: Final = LibraryProvider("spu", "WEFT_SPU", _HERE / "spu_programs.py")
+TORCH: Final = LibraryProvider("torch", "WEFT_TORCH", _HERE / "torch_program.py")
 PROVIDERS: Final = (SPU, TORCH)

@@ -66,7 +66,7 @@ def loss_of(name: str, number: float, outputs: Any, target: Any) -> Any:
     return losses[name]()
 
 
-class Training:
+class FolderTraining:
     """The network of a folder, and its optimizer, which goes on from one command to the next."""
 
     def __init__(self, folder: Path) -> None:
@@ -160,10 +160,10 @@ def main(folder: Path) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     torch.set_num_threads(1)
-    training: Training | None = None
+    training: FolderTraining | None = None
     for line in sys.stdin:
         try:
-            training = training or Training(folder)
+            training = training or FolderTraining(folder)
             answer = training.answer(json.loads(line))
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             answer = {"error": (str(error) or type(error).__name__).splitlines()[0][:500]}

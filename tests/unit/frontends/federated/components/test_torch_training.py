@@ -27,7 +27,7 @@ from weft.frontends.federated.components.homo_training import LocalPlan, local_t
 from weft.frontends.federated.components.network_files import DescriptionReader
 from weft.frontends.federated.components.predictions import SCORE
 from weft.model.errors import UsageError
-from weft.testing.parts import PartInputs, run_parts
+from weft.testing.parts import PartInputs, PartRecord, run_parts
 
 ROOT = Path(__file__).parents[5]
 GIVEN = [Path(os.environ["WEFT_TORCH"])] if os.environ.get("WEFT_TORCH") else []
@@ -59,7 +59,7 @@ class Part:
     component, here = "homo_nn_0", GUEST
 
     def __init__(self, parameters):
-        self.parameters = parameters
+        self.parameters, self.tracker = parameters, PartRecord()
 
 
 def one_party(parameters, *, matrix, target, by_torch):
@@ -206,6 +206,27 @@ def test_what_torch_refuses_is_told(by_torch, layers, message):
     by_torch()
     with pytest.raises(UsageError, match=message):
         train(USUAL | {"nn_define": layers, "loss": "BCEWithLogitsLoss"})
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("echo no memory >&2; exit 3", "PyTorch has failed with exit code 3 at guest 1"),
+        ("read line; kill -9 $$", "PyTorch was ended by SIGKILL, perhaps since the memory was full, at guest 1"),
+        ("""read line; echo '{"error": "sizes differ"}'; read line""", "PyTorch refuses the network: sizes differ"),
+    ],
+)
+def test_the_end_of_the_program_is_told(monkeypatch, tmp_path, program, told):
+    home = tmp_path / "environment"
+    (home / "lib/python3.11/site-packages/torch-9.9.dist-info").mkdir(parents=True)
+    (home / "bin").mkdir()
+    (home / "bin/python").write_text(f"#!/bin/sh\n{program}\n")
+    (home / "bin/python").chmod(0o755)
+    monkeypatch.setenv("WEFT_TORCH", str(home))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=told):
+        one_party({"nn_define": hidden(30, 1)} | {"loss": "MSELoss"}, matrix=MATRIX, target=BINARY[1], by_torch=True)
+    assert [one.name for one in tmp_path.iterdir()] == ["environment"]
 
 
 def test_an_environment_without_torch_is_named(monkeypatch, tmp_path):
