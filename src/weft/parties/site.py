@@ -147,8 +147,8 @@ class PartySite(Struct, frozen=True):
         try:
             data = read_file(folder, _DESCRIPTION)
         except (NotFoundError, FileNotFoundError, NotADirectoryError):
-            below = sorted(one.parent.name for one in folder.glob(f"*/{_DESCRIPTION}"))[:_MOST_NAMED]
-            hint = f"Name one of those here: {' or '.join(f'--folder {one}' for one in below)}" if below else _MAKE
+            inside = sorted(one.parent.name for one in folder.glob(f"*/{_DESCRIPTION}"))[:_MOST_NAMED]
+            hint = f"Name one of those here: {' or '.join(f'--folder {one}' for one in inside)}" if inside else _MAKE
             raise NotFoundError(f"{folder} is no folder of a party", hint=hint) from None
         try:
             party = msgspec.json.decode(data, type=PartyDescription)
