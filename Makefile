@@ -48,7 +48,7 @@ frameworks: $(FRAMEWORKS:%=.frameworks/%/.stamp) ## environments with TensorFlow
 test-frameworks: tools ## the examples with real frameworks, those that `make frameworks` has made: minutes
 	$(BIN)/python -m pytest -q tests/frameworks
 
-providers: .providers/fate-client/.stamp .providers/spu/.stamp ## in environments of their own: SPU for federated jobs (1 GB), and the clients of FATE for tests
+providers: .providers/fate-client/.stamp .providers/spu/.stamp .providers/torch/.stamp ## in environments of their own: SPU and PyTorch for federated jobs (2 GB), and the clients of FATE for tests
 
 states: .venv ## draw docs/states from the transition tables
 	$(BIN)/python -m weft.testing.states
@@ -90,10 +90,10 @@ tools: .venv/.tools ## what tests and checks need, in the same environment
 	@touch $@
 
 # Wheels of SPU exist for Python 3.10 and 3.11, on Linux and macOS.
-.providers/spu/.stamp: src/weft/frontends/federated/providers/spu.txt
+.providers/%/.stamp: src/weft/frontends/federated/providers/%.txt
 	@$(MAKE) --no-print-directory python >/dev/null
-	$(PYTHON) -m venv .providers/spu
-	.providers/spu/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	$(PYTHON) -m venv .providers/$*
+	.providers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 .frameworks/%/.stamp: examples/training/frameworks/%.txt

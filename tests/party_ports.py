@@ -18,11 +18,13 @@ from weft.parties.http.ports import (
     JobRow,
     MetricSeries,
     ModelFilter,
+    ModelMigration,
     ModelRow,
     OutputModel,
     OutputTable,
     PartyCores,
     PartyPorts,
+    PublishedModel,
     SubmittedJob,
     TaskRow,
 )
@@ -239,6 +241,26 @@ class FakeModels:
         self.named: dict[str, ModelTag] = {}
         self.deployed: dict[str, Mapping[str, Any]] = {}
         self.taken: list[tuple[ModelFilter, bytes, bool]] = []
+        self.loaded: list[str] = []
+        self.bound: dict[str, str] = {}
+        self.migrations: list[ModelMigration] = []
+        self.host_says = ""
+
+    def load(self, model_id: str, model_version: str) -> PublishedModel:
+        self.jobs.row(model_version)
+        self.loaded.append(model_version)
+        parties = {"guest": {"9999": ""}, "host": {"10000": self.host_says}}
+        return PublishedModel(model_id=model_id, model_version=model_version, parties=parties)
+
+    def bind(self, service: str, model_id: str, model_version: str) -> None:
+        if model_version not in self.loaded:
+            raise ConflictError(f"version {model_version} was not loaded")
+        self.bound[service] = model_version
+
+    def migrate(self, asked: ModelMigration) -> PublishedModel:
+        self.migrations.append(asked)
+        parties = {role: dict.fromkeys(ids, "") for role, ids in asked.execute.items()}
+        return PublishedModel(model_id="new#model", model_version=asked.new_version, parties=parties)
 
     def deploy(
         self,
@@ -422,11 +444,13 @@ def party_ports(folder: Path, *, status: str = "success", **options: Any) -> Par
     scratch = folder / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     jobs = FakeJobs(folder / "logs", status=status)
+    models = FakeModels(jobs)
     return PartyPorts(
         party_id="9999",
         jobs=jobs,
         tracking=FakeTracking(jobs),
-        models=FakeModels(jobs),
+        models=models,
+        publishing=models,
         people=FakePeople(jobs),
         tables=PartyTables.open(folder / "site", clock=FixedClock(), **options),
         scratch=scratch,

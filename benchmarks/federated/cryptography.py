@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.crypto.paillier import generate
-from weft.frontends.federated.providers import SPU_PROGRAMS
+from weft.frontends.federated.providers import SPU
 from weft.frontends.federated.schema import Party
 from weft.testing.parts import PartInputs, run_parts
 
@@ -111,7 +111,7 @@ def spu_alone() -> dict[str, float]:
                 file.writelines(f"client-{at}\n" for at in range(first, first + IDS))
         programs = [
             subprocess.Popen(
-                [_spu() / "bin" / "python", "-I", SPU_PROGRAMS, "intersect_both", folder, str(rank)],
+                [_spu() / "bin" / "python", "-I", SPU.program, "intersect_both", folder, str(rank)],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )

@@ -113,9 +113,10 @@ model export -c model.json                                       | {OK}
 model import -c model.json                                       | {OK}
 model export -c model.json --to-database                         | {REFUSED}
 model import -c model.json --from-database                       | {REFUSED}
-model load -j JOB                                                | {REFUSED}
-model bind -j JOB -c empty.json                                  | {REFUSED}
-model migrate -c empty.json                                      | {REFUSED}
+model load -j JOB                                                | {OK}
+model load -c load.json                                          | {OK}
+model bind -j JOB -c bind_service.json                           | {OK}
+model migrate -c migrate.json                                    | {OK}
 model homo-convert -c empty.json                                 | {REFUSED}
 model homo-deploy -c empty.json                                  | {REFUSED}
 tag create -t a -d one                                           | {OK}
@@ -254,7 +255,16 @@ def write_files(work: Path, job_id: str) -> None:
     bound = {"engine": "PATH", "namespace": "experiment", "name": "images", "address": {"path": str(work)}}
     bound["address"] = {"path": str(work / "breast.csv")}
     (work / "model.bin").write_bytes(b"PK")
+    roles = {"guest": [9999], "host": [10000]}
+    published = {"initiator": {"role": "guest", "party_id": "9999"}, "role": roles} | {
+        "job_parameters": {"model_id": which["model_id"], "model_version": job_id}
+    }
     files: dict[str, Any] = {
+        "load": published,
+        "bind_service": published | {"service_id": "credit"},
+        "migrate": {"role": roles, "execute_party": roles, "migrate_role": {"guest": [99], "host": [100]}}
+        | {"migrate_initiator": {"role": "guest", "party_id": 99}, "unify_model_version": "2"}
+        | {"model_id": which["model_id"], "model_version": job_id, "job_parameters": {"federated_mode": "SINGLE"}},
         "upload": upload,
         "upload_there": upload | {"use_local_data": 0, "file": str(work / "breast.csv")},
         "download": table | {"output_path": str(work / "back.csv")},

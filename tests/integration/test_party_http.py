@@ -449,7 +449,43 @@ def test_a_model_goes_out_and_in_as_a_file(party):
     answer = party.http.post("/v1/model/import", data=lacking, files={"file": ("m.zip", b"PK")}).json()
     assert answer["retcode"] == 101
     assert answer["retmsg"].startswith("model_id, party_id are missing")
-    assert party.post("model/load", which)["retcode"] == 103
+    assert party.post("model/store", which)["retcode"] == 103
+
+
+def test_a_model_is_loaded_at_its_parties_and_bound(party):
+    version = party.submit()
+    assert party.post("model/load", {})["retcode"] == 101
+    named = {"job_parameters": {"common": {"model_id": "m", "model_version": version}}, "service_id": "credit"}
+    assert party.post("model/bind", named)["retcode"] == 103
+    answer = party.post("model/load", {"job_id": version})
+    assert (answer["retcode"], answer["data"]["host"], answer["data"]["guest"]) == (0, {"10000": 0}, {"9999": 0})
+    assert party.post("model/bind", named)["retmsg"] == "service id is credit"
+    assert party.ports.models.bound == {"credit": version}
+    party.ports.models.host_says = "host 10000 has no model"
+    answer = party.post("model/load", named)
+    assert (answer["retcode"], answer["retmsg"]) == (101, "host 10000: host 10000 has no model")
+    assert answer["data"]["detail"]["host"]["10000"] == {"retcode": 100, "retmsg": "host 10000 has no model"}
+
+
+def test_a_model_is_migrated_as_a_conf_says(party):
+    roles = {"guest": [9999], "host": [10000]}
+    asked = {"role": roles, "execute_party": roles, "migrate_role": {"guest": [99], "host": ["100"]}} | {
+        "job_parameters": {"federated_mode": "MULTIPLE"},
+        "migrate_initiator": {"role": "guest", "party_id": 99},
+        "model_id": "m",
+        "model_version": "7",
+        "unify_model_version": "8",
+    }
+    assert party.post("model/migrate", asked)["data"]["model_version"] == "8"
+    [found] = party.ports.models.migrations
+    assert (found.new_roles, found.initiator, found.alone) == (
+        {"guest": ["99"], "host": ["100"]},
+        ("guest", "99"),
+        False,
+    )
+    mistakes: list[Any] = [{"role": {"guest": 9999}}, {"migrate_initiator": {}}, {"role": {}}]
+    for wrong in [*mistakes, {"unify_model_version": ""}]:
+        assert party.post("model/migrate", asked | wrong)["retcode"] == 101
 
 
 def test_tags_of_models(party):

@@ -137,6 +137,33 @@ def moves_to_another_server(guest, model, tmp_path):
         guest.client.upload(damaged, names, "model/import")
 
 
+def answers_by_service_and_as_a_copy(guest, model, conf, scores):
+    """Load a deployed model, predict by the id of a service, and by a copy that all parties have made."""
+    part = {"role": "guest", "party_id": "1", "component_name": "hetero_lr_0"}
+    named = {"job_parameters": model, "initiator": {"role": "guest", "party_id": 1}}
+    with pytest.raises(ConflictError, match="was not loaded"):
+        guest.client.post("model/bind", named | {"service_id": "credit"})
+    loaded = guest.client.post("model/load", named)
+    assert {role: dict(loaded[role]) for role in ("guest", "host")} == {"guest": {"1": 0}, "host": {"2": 0}}
+    guest.client.post("model/bind", named | {"service_id": "credit"})
+    [row] = guest.client.post("model/query", {"role": "guest", "model_version": model["model_version"]})
+    assert (row["loaded_times"], row["services"]) == (1, ["credit"])
+    roles = {"guest": [1], "host": [2], "arbiter": [2]}
+    copy = {"role": roles, "migrate_role": roles, "execute_party": {"guest": [1], "host": [2]}} | {
+        "job_parameters": {"federated_mode": "MULTIPLE"},
+        "migrate_initiator": {"role": "guest", "party_id": 1},
+        "unify_model_version": "copy_1",
+    }
+    guest.client.post("model/migrate", copy | model)
+    wishes = [{"service_id": "credit"}, {"model_version": f"copy_1.{model['model_version'].rpartition('.')[2]}"}]
+    for one in wishes:
+        asked = conf | {"job_parameters": {"common": {"job_type": "predict"} | one}}
+        ended = guest.ended(guest.submit({}, asked))
+        assert ended["status"] == "success", ended
+        rows = guest.client.post("tracking/component/output/data", part | {"job_id": ended["job"]})[0]
+        assert {row[0]: (row[1], row[3]) for row in rows} == scores
+
+
 def validates_across_folds(guest, taken):
     """Train by folds over rows of an earlier job, with an early end in each."""
     asked = conf(inheritance_info=taken)
@@ -212,6 +239,7 @@ def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties
     assert [one["name"] for one in again["components"]] == list(PREDICT_ORDER)
     rows = guest.client.post("tracking/component/output/data", part | {"job_id": again["job"]})[0]
     assert {row[0]: (row[1], row[3]) for row in rows} == scores[0]
+    answers_by_service_and_as_a_copy(guest, model | {"model_version": deployed["model_version"]}, short, scores[0])
     people_deploy_and_export(guest, trained["job"], tmp_path)
     moves_to_another_server(guest, model, tmp_path)
     truth, values = zip(*scores[0].values(), strict=True)

@@ -54,7 +54,7 @@ def models(
             _headline(one["metrics"]),
             size_text(one["bytes"]),
             one_line(", ".join(one["components"]), 60),
-            one_line(", ".join(one["tags"]), 30),
+            one_line(", ".join([*one["tags"], *(f"service {name}" for name in one["services"])]), 40),
         )
         for one in found
     ]

@@ -60,12 +60,20 @@ def example_folder() -> Path:
     raise NotFoundError("the example is not installed", hint="Take examples/federated of the sources.")
 
 
-def run_demo(folder: Path | None, clock: DemoClock, say: Callable[[str], None], *, toy: bool = False) -> DemoResult:
+def run_demo(
+    folder: Path | None,
+    clock: DemoClock,
+    say: Callable[[str], None],
+    *,
+    toy: bool = False,
+    example: Path | None = None,
+) -> DemoResult:
     """Make three parties in a folder (None: a temporary one), run the example, and stop them.
 
-    With `toy` the parties only add secret shares. PartyError: a server does not start, or the job fails.
+    With `toy` the parties only add secret shares. `example` is the folder of the example (None: that of Weft).
+    PartyError: a server does not start, or the job fails.
     """
-    example = example_folder()
+    example = example or example_folder()
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(ScratchFolder("demo")))

@@ -385,6 +385,7 @@ def model_view(sources: PartyViewSources, row: ModelRow) -> dict[str, Any]:
         "bytes": row.nbytes,
         "components": list(row.detail.get("components", ())),
         "tags": list(row.tags),
+        "services": list(row.services),
         "metrics": metrics,
     }
 

@@ -3,7 +3,9 @@
 ::
 
     models/VERSION/about.json                       the files of the training job, and the deployed versions
-    models/VERSION/ROLE/PARTY/COMPONENT.json        what an import has brought; models of jobs lie in their folders
+    models/VERSION/ROLE/PARTY/COMPONENT.json        what an import or a migration has brought; models of jobs lie in
+                                                    their folders
+    models/services.json                            which version answers to the id of a service
 
 A deployed version is called `VERSION.1`, `VERSION.2`, ...: each party finds its part of the model by this name, and
 only the party that predicts needs the DSL that belongs to it.
@@ -17,8 +19,9 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,6 +38,7 @@ ARCHIVE_KIND: Final = "weft.party.model/1"
 MODEL_FILE: Final = "model.json"
 _ABOUT: Final = "about.json"
 _MANIFEST: Final = "manifest.json"
+_SERVICES: Final = "services.json"
 _DEPLOYED: Final = re.compile(r"(.+)\.(\d{1,6})")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 _MOST_BYTES: Final = 512 << 20
@@ -48,8 +52,19 @@ class Deployment(Struct, frozen=True):
     created: float
 
 
+class BoundService(Struct, frozen=True):
+    """The version of a model that answers to the id of a service, and since when (seconds since 1970)."""
+
+    model_id: str
+    version: str
+    bound: float
+
+
 class ModelAbout(Struct, frozen=True, kw_only=True):
-    """What a party knows of a model beside its values: the files of its training job, as JSON."""
+    """What a party knows of a model beside its values: the files of its training job, as JSON.
+
+    `loaded` counts by version how often it was loaded here.
+    """
 
     version: str
     model_id: str
@@ -59,6 +74,7 @@ class ModelAbout(Struct, frozen=True, kw_only=True):
     created: float
     imported: bool = False
     deployments: Mapping[str, Deployment] = field(default_factory=dict)
+    loaded: Mapping[str, int] = field(default_factory=dict)
 
 
 class ModelManifest(Struct, frozen=True, kw_only=True):
@@ -82,6 +98,7 @@ class ModelStore:
 
     def __init__(self, root: Path, folders: PartFolders) -> None:
         self._root, self._folders = root, folders
+        self._lock = Lock()
 
     # ------------------------------------------------------------------------------------------------------- values
 
@@ -133,6 +150,51 @@ class ModelStore:
         folder = self._root / _safe(about.version)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_file(folder, _ABOUT, msgspec.json.format(msgspec.json.encode(about)))
+
+    def change(self, about: ModelAbout, change: Callable[[ModelAbout], ModelAbout]) -> ModelAbout:
+        """Keep what `change` makes of the record of a model, `about` if there is none, and return it."""
+        with self._lock:
+            found = change(self.about(about.version) or about)
+            self.keep(found)
+            return found
+
+    def services(self) -> dict[str, BoundService]:
+        """Return the services by their ids. UnreadableError: the record is damaged."""
+        path = self._root / _SERVICES
+        if not path.is_file():
+            return {}
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, BoundService])
+        except msgspec.MsgspecError as error:
+            raise UnreadableError(f"{path} is damaged: {error}", hint="Remove it, and bind the models again.") from None
+
+    def bind(self, service: str, bound: BoundService) -> None:
+        """Let a version answer to the id of a service, in the place of another one."""
+        with self._lock:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.services() | {service: bound}
+            write_file(self._root, _SERVICES, msgspec.json.format(msgspec.json.encode(found)))
+
+    def put(self, about: ModelAbout, part: Party, models: Mapping[str, Any]) -> None:
+        """Keep models of a part by component, as JSON, of a version that no job has made.
+
+        ConflictError: the part has this version already.
+        """
+        part = Party(_safe(part.role), _safe(part.id))
+        with self._lock:
+            if self.files(about.version, part):
+                raise ConflictError(f"{part} has version {about.version} already", hint="Choose another version.")
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            aside = Path(tempfile.mkdtemp(prefix=".migrate-", dir=self._root))
+            try:
+                for name, model in models.items():
+                    (aside / f"{_safe(name)}.json").write_bytes(msgspec.json.encode(model))
+                place = self._root / _safe(about.version) / part.role / part.id
+                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                os.replace(aside, place)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+            self.keep(self.about(about.version) or about)
 
     # ----------------------------------------------------------------------------------------------------- archives
 

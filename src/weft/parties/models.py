@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from weft.frontends.federated.prediction import merged_conf, prediction_conf, pr
 from weft.frontends.federated.schema import PREDICT, FederatedJob, Party
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.parties.http.ports import DeployedModel, ModelFilter, ModelRow
-from weft.parties.model_store import Deployment, ModelAbout, ModelStore, trained_version
+from weft.parties.model_store import BoundService, Deployment, ModelAbout, ModelStore, trained_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,23 +48,26 @@ class SiteModels:
         readers: bool = False,
     ) -> DeployedModel:
         """See `PartyModels.deploy`."""
-        about = self._about(model_id, model_version)
+        about = self.about(model_id, model_version)
         made = dict(dsl) if dsl else prediction_dsl(about.dsl, components, readers=readers)
-        number = 1 + max((int(one.rpartition(".")[2]) for one in about.deployments), default=0)
-        version = f"{about.version}.{number}"
         deployment = Deployment(made, self._clock.wall())
-        self._store.keep(replace(about, deployments={**about.deployments, version: deployment}))
+
+        def deployed(about: ModelAbout) -> ModelAbout:
+            number = 1 + max((int(one.rpartition(".")[2]) for one in about.deployments), default=0)
+            return replace(about, deployments={**about.deployments, f"{about.version}.{number}": deployment})
+
+        version = list(self._store.change(about, deployed).deployments)[-1]
         parties = {role: dict.fromkeys(ids, 0) for role, ids in about.roles.items()}
         return DeployedModel(model_id=about.model_id, model_version=version, parties=parties)
 
     def predict_dsl(self, model_id: str, model_version: str) -> Mapping[str, Any]:
         """See `PartyModels.predict_dsl`."""
-        return self._dsl(self._about(model_id, model_version), model_version)
+        return self.dsl_of(self.about(model_id, model_version), model_version)
 
     def predict_conf(self, model_id: str, model_version: str) -> Mapping[str, Any]:
         """See `PartyModels.predict_conf`."""
-        about = self._about(model_id, model_version)
-        dsl = self._dsl(about, model_version)
+        about = self.about(model_id, model_version)
+        dsl = self.dsl_of(about, model_version)
         return prediction_conf(about.conf, dsl, model_id=about.model_id, model_version=model_version)
 
     def complete(self, dsl: Mapping[str, Any], conf: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -77,16 +81,34 @@ class SiteModels:
             return dsl, conf
         jobs = conf["job_parameters"]
         common = jobs.get("common", jobs)
+        if common.get("service_id"):
+            conf = self._of_service(conf)
+            common = conf["job_parameters"].get("common", conf["job_parameters"])
         version = str(common.get("model_version") or "")
         if not version:
-            raise UsageError("a prediction needs the version of a model", hint="Set model_version in job_parameters.")
-        about = self._about("" if dsl else str(common.get("model_id") or ""), version)
-        dsl = dsl if takes_models(dsl) else self._dsl(about, version)
+            raise UsageError(
+                "a prediction needs the version of a model", hint="Set model_version (or service_id) in job_parameters."
+            )
+        about = self.about("" if dsl else str(common.get("model_id") or ""), version)
+        dsl = dsl if takes_models(dsl) else self.dsl_of(about, version)
         found = merged_conf(about.conf, conf, dsl)
         _check_parties(found, about)
         return dsl, found
 
-    def _dsl(self, about: ModelAbout, version: str) -> Mapping[str, Any]:
+    def _of_service(self, conf: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a conf with the model of the service that it names. UsageError: it names a version, too."""
+        found = deepcopy(dict(conf))
+        common = found["job_parameters"].get("common", found["job_parameters"])
+        service = str(common.pop("service_id"))
+        if common.get("model_version"):
+            raise UsageError("job_parameters have model_version and service_id", hint="Leave one of them out.")
+        bound = self._store.services().get(service)
+        if bound is None:
+            raise NotFoundError(f"no model is bound to the service {service}", hint="Bind one: flow model bind")
+        common |= {"model_id": bound.model_id, "model_version": bound.version}
+        return found
+
+    def dsl_of(self, about: ModelAbout, version: str) -> Mapping[str, Any]:
         """Return the DSL of a deployed version; files of version 1 know no deployment, so theirs is made."""
         if version in about.deployments:
             return about.deployments[version].dsl
@@ -137,7 +159,10 @@ class SiteModels:
             skip += len(entries)
 
     def _rows(self, about: ModelAbout) -> Iterator[ModelRow]:
-        for part in _parts_of(about, self._me):
+        services = self._store.services()
+        for part in _parts_of(about):
+            if part.id != self._me and not about.imported:
+                continue  # other parties have theirs, unless it was migrated here
             files = self._store.files(about.version, part)
             if not files:
                 continue
@@ -151,6 +176,8 @@ class SiteModels:
                 nbytes=sum(path.stat().st_size for path in files.values()),
                 created_at=about.created,
                 tags=[tag.name for tag in self._tags.of_model(about.version)],
+                loaded=about.loaded.get(about.version, 0),
+                services=_bound_to(services, about.version),
                 detail={"components": list(files), "imported": about.imported},
             )
             yield row
@@ -162,10 +189,12 @@ class SiteModels:
                     parent=False,
                     parent_version=about.version,
                     tags=[tag.name for tag in self._tags.of_model(version)],
+                    loaded=about.loaded.get(version, 0),
+                    services=_bound_to(services, version),
                     detail={"components": list(deployment.dsl.get("components", {})), "imported": about.imported},
                 )
 
-    def _about(self, model_id: str, version: str) -> ModelAbout:
+    def about(self, model_id: str, version: str) -> ModelAbout:
         """Return what is known of a model by a version, and its id unless "". NotFoundError: there is none here."""
         trained = trained_version(version)
         about = self._store.about(trained)
@@ -187,7 +216,7 @@ class SiteModels:
 
     def pack(self, which: ModelFilter, folder: Path) -> Path:
         """See `PartyModels.pack`."""
-        about = self._about(which.model_id, which.model_version)
+        about = self.about(which.model_id, which.model_version)
         return self._store.pack(about, Party(which.role, which.party_id), folder)
 
     def unpack(self, which: ModelFilter, archive: Path, *, replace: bool) -> None:
@@ -243,7 +272,7 @@ def about_of(entry: JobEntry) -> ModelAbout:
     given = jobs.get("common", jobs).get("model_id") if job_type_of(conf) == PREDICT else None
     return ModelAbout(
         version=entry.job,
-        model_id=str(given or _model_id(roles)),
+        model_id=str(given or joined_model_id(roles)),
         roles=roles,
         dsl=dsl,
         conf=conf,
@@ -256,10 +285,11 @@ def model_id_of(job: FederatedJob) -> str:
     given = job.conf.parameters.get("model_id")
     if job.conf.job_type == PREDICT and given:
         return str(given)
-    return _model_id(job.conf.roles)
+    return joined_model_id(job.conf.roles)
 
 
-def _model_id(roles: Mapping[str, Sequence[str]]) -> str:
+def joined_model_id(roles: Mapping[str, Sequence[str]]) -> str:
+    """Return the id of the model of these parties, in the form of FATE."""
     return "#".join([*(f"{role}-{'_'.join(ids)}" for role, ids in sorted(roles.items())), "model"])
 
 
@@ -279,5 +309,9 @@ def _check_parties(conf: Mapping[str, Any], about: ModelAbout) -> None:
                 )
 
 
-def _parts_of(about: ModelAbout, me: str) -> list[Party]:
-    return [Party(role, id) for role, ids in about.roles.items() for id in ids if id == me]
+def _parts_of(about: ModelAbout) -> list[Party]:
+    return [Party(role, id) for role, ids in about.roles.items() for id in ids]
+
+
+def _bound_to(services: Mapping[str, BoundService], version: str) -> list[str]:
+    return sorted(name for name, one in services.items() if one.version == version)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from weft.frontends.federated.compiler import FRONTEND
+from weft.frontends.federated.components.programs import sweep_programs
 from weft.frontends.federated.components.sockets import PartGate
-from weft.frontends.federated.components.spu import VARIABLE, sweep_spu
+from weft.frontends.federated.providers import PROVIDERS
 from weft.graph.logical import LogicalGraph, Vertex
 from weft.model.errors import TaskError, WeftError
 from weft.model.program import Program, Style
@@ -212,7 +213,7 @@ class PartRunner:
 
 def _sweep(attempt: Path) -> None:
     """Remove what a process has left in the folder of its attempt that was killed."""
-    sweep_spu(attempt)
+    sweep_programs(attempt)
     for draft in attempt.glob("*.part"):
         draft.unlink(missing_ok=True)
 
@@ -232,8 +233,9 @@ def _how(result: CommandResult) -> str:
 def _environment() -> dict[str, str]:
     """Return the environment of a part: what programs need, and none of the variables of this server."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    if os.environ.get(VARIABLE):
-        kept[VARIABLE] = os.path.abspath(os.environ[VARIABLE])
+    for provider in PROVIDERS:
+        if os.environ.get(provider.variable):
+            kept[provider.variable] = os.path.abspath(os.environ[provider.variable])
     return kept | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "PYTHONUNBUFFERED": "1"}
 
 

@@ -30,6 +30,7 @@ from weft.parties.models import SiteModels
 from weft.parties.part_folders import PartFolders
 from weft.parties.peers import Peers
 from weft.parties.policy import ALWAYS, OPEN, RULES, SHOWN, LivePolicy, SitePolicy, policy_lines, read_policy
+from weft.parties.publishing import MODEL_PATH, SitePublishing
 from weft.parties.site import PartySite, is_loopback, joined_address, write_file
 from weft.parties.surroundings import PartySurroundings
 from weft.parties.tables import PartyTables
@@ -116,12 +117,14 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
             )
         )
         site_models = SiteModels(site.party.id, work, models, tags, clock)
+        publishing = SitePublishing(site.party.id, site_models, models, work.mail.reach, clock)
         jobs = SiteJobs(site.party, work, folders, site_models, tables.new_job_id)
         ports = PartyPorts(
             party_id=site.party.id,
             jobs=jobs,
             tracking=jobs.tracking,
             models=site_models,
+            publishing=publishing,
             people=jobs,
             tables=tables,
             scratch=scratch,
@@ -134,7 +137,8 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         stack.enter_context(
             followed(lambda: frozenset(one.id for one in peers), work.mail.peers_changed, "party-peers")
         )
-        stack.enter_context(PartyServer(site, peers, work.handlers(), clock, audit, client=client))
+        handlers = work.handlers() | {MODEL_PATH: publishing.asked}
+        stack.enter_context(PartyServer(site, peers, handlers, clock, audit, client=client))
         signed = SignedRequests(lambda: read_keys(site.folder), clock, site.folder / "clients.seen")
         stack.callback(signed.close)
         app = make_app(ports, HttpSettings(hosts=first.client_names, check=CheckCallers(signed)))

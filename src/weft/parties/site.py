@@ -43,6 +43,8 @@ _CERTIFICATE: Final = "cert.pem"
 _TLS_KEY: Final = "tls.pem"
 _SIGNING_KEY: Final = "signing.pem"
 _FOLDERS: Final = ("keys", "peers", "invitations", "jobs", "data")
+_MAKE: Final = "Make one: weft party init NAME --id ID"
+_MOST_NAMED: Final = 5
 _LONGEST_NAME: Final = 200
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.(?!-)[A-Za-z0-9-]{1,63}){0,20}\.?")
 _LONGEST_HOST: Final = 253
@@ -145,9 +147,9 @@ class PartySite(Struct, frozen=True):
         try:
             data = read_file(folder, _DESCRIPTION)
         except (NotFoundError, FileNotFoundError, NotADirectoryError):
-            raise NotFoundError(
-                f"{folder} is no folder of a party", hint="Make one: weft party init NAME --id ID"
-            ) from None
+            inside = sorted(one.parent.name for one in folder.glob(f"*/{_DESCRIPTION}"))[:_MOST_NAMED]
+            hint = f"Name one of those here: {' or '.join(f'--folder {one}' for one in inside)}" if inside else _MAKE
+            raise NotFoundError(f"{folder} is no folder of a party", hint=hint) from None
         try:
             party = msgspec.json.decode(data, type=PartyDescription)
         except msgspec.MsgspecError as error:

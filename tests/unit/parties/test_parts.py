@@ -1,10 +1,12 @@
 """The ends of processes of parts: what is told of them, and what they leave."""
 
+import os
+
 import pytest
 
-from weft.frontends.federated.components.spu import sweep_spu
+from weft.frontends.federated.components.programs import sweep_programs
 from weft.operators.call import CommandResult
-from weft.parties.parts import _how, _sweep
+from weft.parties.parts import _environment, _how, _sweep
 
 
 @pytest.mark.parametrize(
@@ -25,13 +27,13 @@ def test_the_end_of_a_process_is_told_in_words(exit_code, signal, told):
 
 
 def test_ids_of_a_killed_program_do_not_stay_on_the_disk(tmp_path):
-    for name in ("spu-1", "spu-2"):
+    for name in ("spu-1", "torch-2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "ids.csv").write_text("id\n1\n")
     (tmp_path / "log").touch()
-    sweep_spu(tmp_path)
+    sweep_programs(tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["log"]
-    sweep_spu(tmp_path / "gone")
+    sweep_programs(tmp_path / "gone")
 
 
 def test_drafts_of_a_killed_process_are_removed(tmp_path):
@@ -39,3 +41,14 @@ def test_drafts_of_a_killed_process_are_removed(tmp_path):
         (tmp_path / name).touch()
     _sweep(tmp_path)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["log", "model.json"]
+
+
+def test_parts_know_the_environments_of_providers_from_any_folder(monkeypatch):
+    monkeypatch.setenv("WEFT_TORCH", "torch")
+    monkeypatch.setenv("WEFT_SPU", "/spu")
+    monkeypatch.setenv("WEFT_OTHER", "1")
+    found = _environment()
+    assert (found["WEFT_TORCH"], found["WEFT_SPU"]) == (os.path.abspath("torch"), "/spu")
+    assert "WEFT_OTHER" not in found
+    monkeypatch.delenv("WEFT_TORCH")
+    assert "WEFT_TORCH" not in _environment()

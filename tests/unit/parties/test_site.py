@@ -37,6 +37,11 @@ class TestFolder:
         assert site.party.party_port != site.party.http_port
         assert site.address == f"127.0.0.1:{site.party.party_port}"
 
+    def test_those_below_a_folder_that_is_none_are_named(self, site):
+        with pytest.raises(NotFoundError, match="no folder of a party") as caught:
+            PartySite.open(site.folder.parent)
+        assert caught.value.hint == f"Name one of those here: --folder {site.folder.name}"
+
     def test_keys_are_for_this_user_alone_whatever_the_umask(self, tmp_path):
         old = os.umask(0)
         try:

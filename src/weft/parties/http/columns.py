@@ -116,8 +116,9 @@ def model_columns(row: ModelRow) -> dict[str, Any]:
         "create_date": date_of(row.created_at),
         "parent": row.parent,
         "parent_info": {"parent_model_version": row.parent_version} if row.parent_version else {},
-        "loaded_times": 0,
+        "loaded_times": row.loaded,
         "tags": list(row.tags),
+        "services": list(row.services),
     }
     return found | {f"f_{name}": value for name, value in found.items()} | dict(row.detail)
 

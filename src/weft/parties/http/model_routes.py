@@ -1,26 +1,30 @@
-"""The routes `model/...`: deployment, prediction files, archives, tags. Nothing is published to FATE-Serving."""
+"""The routes `model/...`: deployment, prediction files, archives, tags, models in use, copies for other parties.
+
+Nothing is published to FATE-Serving: the id of a service is a name for predictions.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.errors import NotFoundError, UsageError
+from weft.parties.http.calls import HttpCall
 from weft.parties.http.columns import model_columns, tag_columns
-from weft.parties.http.envelope import FileReply, HttpReply, not_offered
+from weft.parties.http.envelope import FileReply, HttpReply, RetCode, not_offered
 from weft.parties.http.groups import ARCHIVE, BOTH, FILE, HttpRoute, refusal
 from weft.parties.http.job_routes import json_or_file
-from weft.parties.http.ports import ModelFilter
+from weft.parties.http.ports import ModelFilter, ModelMigration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.parties.http.calls import HttpCall
-    from weft.parties.http.ports import PartyPorts
+    from weft.parties.http.ports import PartyPorts, PublishedModel
     from weft.parties.tags import ModelTag
 
 _NO_SERVING: Final = (
     "Nothing is published to FATE-Serving. Predict with a job: flow model deploy, then flow job submit."
 )
+_AMONG: Final = "Servers of parties do that among themselves: call the route without /do."
 
 
 def _filter(call: HttpCall, *, whole: bool = False) -> ModelFilter:
@@ -92,6 +96,78 @@ def import_model(ports: PartyPorts, call: HttpCall) -> HttpReply:
     return HttpReply(data={name: getattr(which, name) for name in names})
 
 
+def _published(call: HttpCall) -> tuple[str, str]:
+    """Return the id ("": any) and the version of the model that a conf for `load` or `bind` names, or its job."""
+    parameters = call.mapping("job_parameters")
+    named = HttpCall(body=HttpCall(body=parameters).mapping("common") or parameters)
+    version = named.text("model_version") or call.text("job_id")
+    if not version:
+        raise UsageError("the version of the model is missing", hint="Give job_parameters.model_version, or job_id.")
+    return named.text("model_id"), version
+
+
+def _answers(found: PublishedModel, data: dict[str, Any]) -> HttpReply:
+    """Return the answers of the parties of a model."""
+    wrong = [f"{role} {id}: {one}" for role, ids in found.parties.items() for id, one in ids.items() if one]
+    codes = {
+        role: {id: int(RetCode.EXCEPTION_ERROR if one else RetCode.SUCCESS) for id, one in ids.items()}
+        for role, ids in found.parties.items()
+    }
+    detail = {
+        role: {id: {"retcode": codes[role][id], "retmsg": one or "success"} for id, one in ids.items()}
+        for role, ids in found.parties.items()
+    }
+    return HttpReply(
+        retcode=RetCode.ARGUMENT_ERROR if wrong else RetCode.SUCCESS,
+        retmsg="; ".join(wrong) or "success",
+        data={"detail": detail, **codes, **data},
+    )
+
+
+def load(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Let each party of a deployed model check its part."""
+    found = ports.publishing.load(*_published(call))
+    return _answers(found, {"model_id": found.model_id, "model_version": found.model_version})
+
+
+def bind(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Give a loaded model the id of a service, by which predictions find it."""
+    service = call.need("service_id")
+    ports.publishing.bind(service, *_published(call))
+    return HttpReply(retmsg=f"service id is {service}")
+
+
+def _parties(call: HttpCall, name: str) -> dict[str, list[str]]:
+    """Return parties by role. UsageError: the argument has no lists of parties."""
+    found = call.mapping(name)
+    if not found or not all(
+        isinstance(ids, list) and ids and all(isinstance(one, (int, str)) for one in ids) for ids in found.values()
+    ):
+        raise UsageError(f"{name} has no lists of parties", hint=f'Give "{name}": {{"guest": [1], "host": [2]}}.')
+    return {role: [str(one) for one in ids] for role, ids in found.items()}
+
+
+def migrate(ports: PartyPorts, call: HttpCall) -> HttpReply:
+    """Copy a model for other parties, at the servers that have it."""
+    model_id, version, new = call.need_all("model_id", "model_version", "unify_model_version")
+    initiator = HttpCall(body=call.mapping("migrate_initiator"))
+    role, id = initiator.need_all("role", "party_id")
+    mode = HttpCall(body=call.mapping("job_parameters")).text("federated_mode", "SINGLE").upper()
+    found = ports.publishing.migrate(
+        ModelMigration(
+            model_id=model_id,
+            model_version=version,
+            new_version=new,
+            roles=_parties(call, "role"),
+            new_roles=_parties(call, "migrate_role"),
+            execute=_parties(call, "execute_party"),
+            initiator=(role, id),
+            alone=mode != "MULTIPLE",
+        )
+    )
+    return _answers(found, {"model_id": found.model_id, "model_version": found.model_version})
+
+
 def _of_job(ports: PartyPorts, call: HttpCall) -> str:
     """Return the version of the model of a job: it is the id of the job."""
     return call.need("job_id", "model_version")
@@ -154,17 +230,11 @@ def list_tags(ports: PartyPorts, call: HttpCall) -> HttpReply:
 
 
 _REFUSED: Final = {
-    "model/load": ("model/load", _NO_SERVING),
-    "model/load/do": ("model/load", _NO_SERVING),
-    "model/bind": ("model/bind", _NO_SERVING),
+    "model/load/do": ("model/load/do", _AMONG),
     "model/transfer": ("model/transfer", _NO_SERVING),
     "model/homo/convert": ("model/homo/convert", "Read the model: flow component output-model"),
     "model/homo/deploy": ("model/homo/deploy", _NO_SERVING),
-    "model/migrate": (
-        "model/migrate",
-        "The parties of a model are part of it. Export it and import it at another server of the same party.",
-    ),
-    "model/migrate/do": ("model/migrate", "Export the model and import it at another server of the same party."),
+    "model/migrate/do": ("model/migrate/do", _AMONG),
     "model/store": ("a store of models in a database", "Export the model to a file: flow model export"),
     "model/restore": ("a store of models in a database", "Import the model from a file: flow model import"),
     "model/archive/packaging": ("model/archive/packaging", "Export the model: flow model export"),
@@ -176,6 +246,9 @@ ROUTES: Final = (
     HttpRoute("model/deploy", deploy),
     HttpRoute("model/get/predict/dsl", predict_dsl, FILE),
     HttpRoute("model/get/predict/conf", predict_conf, FILE),
+    HttpRoute("model/load", load),
+    HttpRoute("model/bind", bind),
+    HttpRoute("model/migrate", migrate),
     HttpRoute("model/query", query),
     HttpRoute("model/query/detail", query),
     HttpRoute("model/export", export, FILE, BOTH),

@@ -326,7 +326,50 @@ class ModelRow(Struct, frozen=True, kw_only=True):
     parent: bool = True
     parent_version: str = ""
     tags: Sequence[str] = ()
+    loaded: int = 0
+    services: Sequence[str] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+class PublishedModel(Struct, frozen=True, kw_only=True):
+    """What the parties of a model have answered: by role and party why it failed there, "" if it did not."""
+
+    model_id: str
+    model_version: str
+    parties: Mapping[str, Mapping[str, str]]
+
+
+class ModelMigration(Struct, frozen=True, kw_only=True):
+    """A copy of a model for other parties: `roles` become `new_roles`, in the same order.
+
+    `execute` are the parties that make a copy of their parts, by their present ids; with `alone` this one only.
+    `initiator` is a role and a party of the new ones.
+    """
+
+    model_id: str
+    model_version: str
+    new_version: str
+    roles: Mapping[str, Sequence[str]]
+    new_roles: Mapping[str, Sequence[str]]
+    execute: Mapping[str, Sequence[str]]
+    initiator: tuple[str, str]
+    alone: bool = False
+
+
+class PartyPublishing(Protocol):
+    """Models in use, and copies of them for other parties. Each method is called from several threads."""
+
+    def load(self, model_id: str, model_version: str) -> PublishedModel:
+        """Let each party of a model check its part, and count that it was loaded. NotFoundError: it is not here."""
+        ...
+
+    def bind(self, service: str, model_id: str, model_version: str) -> None:
+        """Let a loaded model answer to the id of a service. ConflictError: it was not loaded."""
+        ...
+
+    def migrate(self, asked: ModelMigration) -> PublishedModel:
+        """Copy a model for other parties. UsageError: the parties do not fit the model."""
+        ...
 
 
 class DeployedModel(Struct, frozen=True, kw_only=True):
@@ -446,6 +489,7 @@ class PartyPorts(Struct, frozen=True, kw_only=True):
     jobs: PartyJobs
     tracking: PartyTracking
     models: PartyModels
+    publishing: PartyPublishing
     people: PartyPeople
     tables: PartyTables
     scratch: Path

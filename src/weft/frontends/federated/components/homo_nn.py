@@ -1,8 +1,9 @@
 """HomoNN: a neural network over the rows of guest and hosts, which have the same columns, with an arbiter.
 
 Each data party takes steps over its own batches; after `aggregate_every_n_epoch` epochs the parameters become the mean
-of theirs by row counts (federated averaging, McMahan and others 2017). Networks run on NumPy (`networks`), so PyTorch
-and Keras are not needed; what their descriptions may have: see `network_files`. Predictions are local.
+of theirs by row counts (federated averaging, McMahan and others 2017). A party that has PyTorch (`torch_training`)
+takes its steps with it, others on NumPy (`networks`), and all may mix; a network with layers or an optimizer that NumPy
+does not run needs PyTorch at all parties. What descriptions may have: see `network_files`. Predictions are local.
 
 Who learns what: see `horizontal`. All data parties have the whole network. With one guest and one host, each can
 compute the parameters of the other in each round, from which rows of the training may be guessed.
@@ -10,7 +11,7 @@ compute the parameters of the other in each round, from which rows of the traini
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +19,14 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart, PartOutput
+from weft.frontends.federated.components.homo_training import (
+    LocalPlan,
+    LocalTraining,
+    apart,
+    flat,
+    local_training,
+    network_outputs,
+)
 from weft.frontends.federated.components.horizontal import HorizontalSums, arbitrate
 from weft.frontends.federated.components.inputs import (
     columns_of,
@@ -30,22 +39,18 @@ from weft.frontends.federated.components.inputs import (
 )
 from weft.frontends.federated.components.network_files import DescriptionReader, check_dataset
 from weft.frontends.federated.components.network_outputs import check_end, output_frame, target_of
-from weft.frontends.federated.components.networks import (
-    BINARY,
-    LOSSES,
-    MULTI,
-    REGRESSION,
-    DenseNetwork,
-    Stepper,
-)
+from weft.frontends.federated.components.networks import BINARY, LOSSES, MULTI, REGRESSION
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined
+from weft.frontends.federated.components.programs import provided_version
+from weft.frontends.federated.components.torch_names import needs_torch
 from weft.frontends.federated.components.warm_start import Beginning, beginning_of, check_features, classes_before
+from weft.frontends.federated.providers import TORCH
 from weft.model.errors import PartyMessageError, UsageError
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.frame import PartyFrame
 
-_SHAPE: Final = ("kind", "in", "out", "bias")
+_SHAPE: Final = ("kind", "in", "out", "bias", "torch")
 _TRAINER: Final = "fedavg_trainer"
 _TRAINER_OFF: Final = ("cuda", "checkpoint_save_freqs", "save_to_local_dir", "collate_fn", "collate_fn_params")
 _TRAINER_ANY: Final = ("pin_memory", "data_loader_worker", "secure_aggregate", "validation_freqs")
@@ -75,7 +80,7 @@ def run(part: ComponentPart) -> PartOutput:
             return PartOutput()
         frame = only_frame(part, "test_data", "eval_data", "validate_data", "data")
         return PartOutput(data=(_predicted(part, frame, begin.model, TEST),))
-    averaging, reader = _averaging_of(part), DescriptionReader(part)
+    averaging, reader = _averaging_of(part), DescriptionReader(part, by_torch=True)
     if part.here.role == ARBITER:
         arbitrate(part)
         return PartOutput()
@@ -169,6 +174,7 @@ def _fit(
         raise UsageError(f"{part.component}: task_type is {averaging.task_type}, and the loss {loss} is for {task}")
     layers = reader.layers(len(frame.features))
     check_end(part, layers, loss, "nn_define")
+    by_torch = _has_torch(part, needs_torch(layers, steps))
     sums = HorizontalSums(part)
     sums.compare(asdict(averaging) | {"loss": [loss, number], "optimizer": steps, "nn_define": layers})
     features, matrix = sums.matrix(frame)
@@ -180,9 +186,12 @@ def _fit(
     share = sums.share(len(matrix))[1]
     if not averaging.weighted_aggregation:
         share = 1.0 / (len(part.all_of(GUEST)) + len(part.all_of(HOST)))
-    network = DenseNetwork(layers)
-    work = _Local(network, averaging, steps, (loss, number), matrix, target, part)
-    parameters, losses, converged, epochs = _average(sums, work, averaging, share, begin)
+    role = [GUEST, HOST].index(part.here.role), part.all_of(part.here.role).index(part.here)
+    seeds = (averaging.seed, part.seed, *role)
+    plan = LocalPlan(layers, (loss, number), steps, averaging.batch_size, averaging.shuffle, seeds)
+    with local_training(part, plan, matrix, target, by_torch=by_torch) as work:
+        power = 2 * sums.powers(target)[0] if task == REGRESSION else 0
+        parameters, losses, converged, epochs = _average(sums, work, averaging, share, power, begin)
     sums.close()
     notes = _notes_of(part)
     for note in notes:
@@ -190,7 +199,13 @@ def _fit(
     points = [(float(at), one) for at, one in enumerate(losses)]
     part.tracker.curve("train", "loss", points, kind="LOSS")
     part.tracker.summary(
-        {"loss": losses, "is_converged": converged, "encryption": "pairwise masks", "backend": "numpy", "notes": notes}
+        {
+            "loss": losses,
+            "is_converged": converged,
+            "encryption": "pairwise masks",
+            "backend": f"torch {provided_version(TORCH)}" if by_torch else "numpy",
+            "notes": notes,
+        }
     )
     return {
         "kind": part.module,
@@ -215,99 +230,54 @@ def _check_before(part: ComponentPart, frame: PartyFrame, model: dict[str, Any],
         )
 
 
+def _has_torch(part: ComponentPart, needed: str) -> bool:
+    """Return whether this party has PyTorch. UsageError: it has none, and something is needed that NumPy lacks."""
+    found = bool(provided_version(TORCH))
+    if needed and not found:
+        raise UsageError(
+            f"{part.component}: the network has {needed}, which needs PyTorch, and {part.here} has none",
+            hint=f"Make its environment (make providers), and set {TORCH.variable} for the server of this party.",
+        )
+    return found
+
+
 def _average(
-    sums: HorizontalSums, work: _Local, averaging: _Averaging, share: float, begin: Beginning
+    sums: HorizontalSums, work: LocalTraining, averaging: _Averaging, share: float, power: int, begin: Beginning
 ) -> tuple[list[Array], list[float], bool, int]:
     """Train, and return the parameters, the loss of each round, whether it converged, and the number of epochs.
 
-    Those of an earlier training count in `max_iter`, and not in the `epochs` of a trainer, as in FATE.
+    A loss is below `2^power` times a moderate number. Epochs of an earlier training count in `max_iter`, and not in the
+    `epochs` of a trainer, as in FATE.
     """
     losses: list[float] = list(begin.model["losses"]) if begin.goes_on else []
-    parameters = work.unpacked(_start(sums, work, averaging, begin))
-    power = 2 * sums.powers(work.target)[0] if work.task == REGRESSION else 0
+    vector = _start(sums, work, averaging, begin)
     epoch = begin.done()
     end = averaging.epochs + (epoch if group(sums.part, "trainer") else 0)
-    while epoch < end:
+    still = False
+    while epoch < end and not still:
         last = min(epoch + averaging.aggregate_every_n_epoch, end)
-        for _ in range(epoch, last):
-            parameters, loss = work.epoch(parameters)
+        vector, loss = work.train(vector, last - epoch)
         epoch = last
-        total = sums.total(share * np.append(work.packed(parameters), np.ldexp(loss, -power)))
-        parameters = work.unpacked(total[:-1])
+        total = sums.total(share * np.append(vector, np.ldexp(loss, -power)))
+        vector = total[:-1]
         losses.append(float(np.ldexp(total[-1], power)))
         sums.part.tracker.progress(epoch, end)
         still = averaging.early_stop == "abs" and abs(losses[-1]) < averaging.tol
         if averaging.early_stop == "diff" and len(losses) > 1:
             still = abs(losses[-1] - losses[-2]) < averaging.tol
-        if sums.same("converged", still, bool):
-            return parameters, losses, True, epoch
-    return parameters, losses, False, epoch
+        still = sums.same("converged", still, bool)
+    return apart(vector, work.shapes), losses, still, epoch
 
 
-def _start(sums: HorizontalSums, work: _Local, averaging: _Averaging, begin: Beginning) -> Array:
+def _start(sums: HorizontalSums, work: LocalTraining, averaging: _Averaging, begin: Beginning) -> Array:
     """Return the parameters of the guest before training. PartyMessageError: it has sent others."""
-    random = np.random.default_rng([averaging.seed, sums.part.seed])
-    own = work.packed(work.network.start(random))
+    own = work.start(np.random.default_rng([averaging.seed, sums.part.seed]))
     if begin.goes_on:
-        own = work.packed([np.array(one, dtype=float) for one in begin.model["parameters"]])
+        own = flat([np.array(one, dtype=float) for one in begin.model["parameters"]])
     found = sums.same("start", own, Any)
     if not isinstance(found, np.ndarray) or found.shape != own.shape or found.dtype != own.dtype:
         raise PartyMessageError("the guest has sent parameters of another network")
     return found
-
-
-class _Local:
-    """The training at one party over its own rows."""
-
-    def __init__(
-        self,
-        network: DenseNetwork,
-        averaging: _Averaging,
-        steps: Mapping[str, Any],
-        loss: tuple[str, float],
-        matrix: Array,
-        target: Array,
-        part: ComponentPart,
-    ) -> None:
-        self.network, self.target, self.task = network, target, LOSSES[loss[0]].task
-        self._averaging, self._loss, self._matrix = averaging, loss, matrix
-        self._stepper = Stepper(steps, network.shapes)
-        role = [GUEST, HOST].index(part.here.role), part.all_of(part.here.role).index(part.here)
-        self._random = np.random.default_rng([averaging.seed, part.seed, *role])
-
-    def packed(self, parameters: list[Array]) -> Array:
-        """Return parameters as one array."""
-        return np.concatenate([one.ravel() for one in parameters])
-
-    def unpacked(self, values: Array) -> list[Array]:
-        """Return the parameters of `packed`."""
-        shapes = self.network.shapes
-        ends = np.cumsum([int(np.prod(one)) for one in shapes])[:-1]
-        return [one.reshape(shape) for one, shape in zip(np.split(values, ends), shapes, strict=True)]
-
-    def epoch(self, parameters: list[Array]) -> tuple[list[Array], float]:
-        """Take a step for each batch, and return the parameters and the mean loss before the steps."""
-        name, number = self._loss
-        total = 0.0
-        for rows in self._batches():
-            target = self.target[rows]
-
-            def loss(outputs: Array, target: Array = target) -> tuple[float, Array]:
-                return LOSSES[name].both(outputs, target, number)
-
-            found, gradients = self.network.gradients(parameters, self._matrix[rows], loss, self._random)
-            parameters = self._stepper.step(parameters, gradients)
-            total += found * len(target)
-        return parameters, total / max(1, len(self.target))
-
-    def _batches(self) -> Iterator[Any]:
-        rows, size = len(self.target), self._averaging.batch_size
-        if rows and (size <= 0 or size >= rows):
-            yield slice(None)
-            return
-        order = self._random.permutation(rows) if self._averaging.shuffle else np.arange(rows)
-        for begin in range(0, rows, max(1, size)):
-            yield order[begin : begin + size]
 
 
 # ---------------------------------------------------------------------------------------------------------- prediction
@@ -316,6 +286,8 @@ class _Local:
 def _predicted(part: ComponentPart, frame: PartyFrame, model: dict[str, Any], kind: str) -> PartyFrame:
     """Return the predictions for the rows of a frame."""
     matrix = columns_of(part, frame, model)
-    network = DenseNetwork(model["layers"])
-    outputs = network.outputs([np.array(one, dtype=float) for one in model["parameters"]], matrix)
+    parameters = [np.array(one, dtype=float) for one in model["parameters"]]
+    needed = needs_torch(model["layers"], {})
+    by_torch = bool(needed) and _has_torch(part, needed)
+    outputs = network_outputs(part, model["layers"], parameters, matrix, by_torch=by_torch)
     return output_frame(part, frame, outputs, model["loss"], model["layers"][-1]["kind"], model["classes"], kind)

@@ -2,12 +2,13 @@
 
 Three forms are read: `nn_define` of FATE 1.10 and later (an object of PyTorch layers by place, "0-0"), of config_type
 `pytorch` (a list of layers), and of config_type `keras` or `nn` (a Keras Sequential, or a list of Keras layers). A
-description never names code: what is not in the lists is refused. The first layer of a Keras description takes as many
-inputs as there are, whatever it says, as in FATE.
+description never names code: what is not in the lists, here and in `torch_names`, is refused. The first layer of a
+Keras description takes as many inputs as there are, whatever it says, as in FATE.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from weft.frontends.federated.components.networks import (
     SIGMOID,
     SOFTMAX,
 )
+from weft.frontends.federated.components.torch_names import FLATTEN, TORCH_LAYERS, TORCH_STEPS, keeps_width
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,10 +80,13 @@ _STEP_WORDS: Final = {"learning_rate": "lr", "epsilon": "eps", "rho": "alpha"}
 
 
 class DescriptionReader:
-    """Reads the network of one component at one party, from the parameter `define`."""
+    """Reads the network of one component at one party, from the parameter `define`.
 
-    def __init__(self, part: ComponentPart, define: str = "nn_define") -> None:
-        self._part, self._define = part, define
+    `by_torch` lets it have what PyTorch alone runs, see `torch_names`.
+    """
+
+    def __init__(self, part: ComponentPart, define: str = "nn_define", *, by_torch: bool = False) -> None:
+        self._part, self._define, self._by_torch = part, define, by_torch
 
     def layers(self, features: int, *, any_width: bool = False) -> list[dict[str, Any]]:
         """Return the layers for rows of so many features, as `networks` wants them. UsageError: one is not allowed.
@@ -101,15 +106,22 @@ class DescriptionReader:
                 found += layers
             else:
                 found += self._torch(str(name), one)
-        width = features
+        if not any(one["kind"] in TORCH_LAYERS and one["kind"] != FLATTEN for one in found):
+            found = [one for one in found if one["kind"] != FLATTEN]  # rows are flat
+        found = _image(found, features)
+        width: int | None = features
         for layer in found:
+            if not keeps_width(layer["kind"]) and layer["kind"] != LINEAR:
+                width = None
             if layer["kind"] == LINEAR:
-                if layer["in"] not in (None, width) and not any_width:
+                if width is None and layer["in"] is None:
+                    raise self._wrong(f"{self._define} has a Linear layer without in_features", "Give their number.")
+                if width is not None and layer["in"] not in (None, width) and not any_width:
                     raise self._wrong(
                         f"{self._define} has a layer for {layer['in']} inputs, and there are {width}",
                         "Give the first layer the number of features.",
                     )
-                layer["in"], width, any_width = width, layer["out"], False
+                layer["in"], width, any_width = width or layer["in"], layer["out"], False
         if not any(one["kind"] == LINEAR for one in found):
             raise self._wrong(f"{self._define} has no layer with weights", "Add a Linear layer.")
         return found
@@ -139,19 +151,22 @@ class DescriptionReader:
         given = self._part.parameters.get("optimizer") or "SGD"
         fields = dict(given) if isinstance(given, Mapping) else {"optimizer": given}
         word = str(fields.get("optimizer") or "SGD")
-        kind = _matched(word, _STEPS)
+        known = {**_STEPS, **TORCH_STEPS} if self._by_torch else _STEPS
+        kind = _matched(word, known)
         if kind is None:
-            raise self._wrong(f"optimizer is {word!r}", f"Use one of {', '.join(_STEPS)}.")
-        found: dict[str, Any] = {"kind": kind} | dict(_STEPS[kind])
+            raise self._wrong(f"optimizer is {word!r}", f"Use one of {', '.join(known)}.")
+        found: dict[str, Any] = {"kind": kind} | dict(known[kind])
+        if self._by_torch and kind in ("Adam", "AdamW"):
+            found["amsgrad"] = False
         betas = list(found.get("betas", ()))
         rest = {}
         for name, value in fields.items():
-            field = _STEP_WORDS.get(name, name)
+            field = name if name in found else _STEP_WORDS.get(name, name)
             if name in ("beta_1", "beta_2") and betas:
                 betas[int(name[-1]) - 1] = self._number(f"optimizer.{name}", value)
             elif name == "betas" and betas and isinstance(value, (list, tuple)) and len(value) == 2:
                 betas = [self._number("optimizer.betas", one) for one in value]
-            elif field == "nesterov" and field in found and isinstance(value, bool):
+            elif field in ("nesterov", "amsgrad") and field in found and isinstance(value, bool):
                 found[field] = value
             elif field in found and field != "betas" and value is not None:
                 found[field] = self._number(f"optimizer.{name}", value)
@@ -184,13 +199,13 @@ class DescriptionReader:
 
     def _torch(self, word: str, layer: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a layer of PyTorch. `config` has the first arguments in their order, if it is there."""
-        kind = _matched(word, [LINEAR, DROPOUT, "Flatten", *ACTIVATIONS])
+        known = [LINEAR, DROPOUT, *ACTIVATIONS]
+        kind = _matched(word, [*known, *(TORCH_LAYERS if self._by_torch else [FLATTEN])])
         if kind is None:
-            raise self._wrong(
-                f"{self._define} has a layer {word!r}", f"Use one of {', '.join([LINEAR, DROPOUT, *ACTIVATIONS])}."
-            )
+            known += [one for one in TORCH_LAYERS if self._by_torch]
+            raise self._wrong(f"{self._define} has a layer {word!r}", f"Use one of {', '.join(known)}.")
         config = layer.get("config")
-        names = {LINEAR: ["in_features", "out_features", "bias"], DROPOUT: ["p"]}.get(kind)
+        names = list({LINEAR: ["in_features", "out_features", "bias"], DROPOUT: ["p"], **TORCH_LAYERS}.get(kind, ()))
         names = names or ([ACTIVATIONS[kind].name] if kind in ACTIVATIONS and ACTIVATIONS[kind].name else ["dim"])
         fields = {name: value for name, value in layer.items() if name != "config"}
         if isinstance(config, Mapping):
@@ -219,8 +234,8 @@ class DescriptionReader:
             if not 0 <= share < 1:
                 raise self._wrong(f"{self._define} has a Dropout of {share:g}", "Use a share from 0 to below 1.")
             return [{"kind": DROPOUT, "number": share}]
-        if kind == "Flatten":
-            return []
+        if kind in TORCH_LAYERS:
+            return [{"kind": kind, "torch": self._arguments(kind, fields)}]
         known = ACTIVATIONS[kind]
         number = self._number(f"{self._define}.{kind}.{known.name}", fields.pop(known.name, known.default))
         if fields.pop("dim", None) not in (None, 1, -1):
@@ -231,6 +246,19 @@ class DescriptionReader:
             )
         self._nothing_else(f"{self._define}.{kind}", fields)
         return [{"kind": kind, "number": number}]
+
+    def _arguments(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a layer that PyTorch runs: numbers, words, or flat lists of numbers."""
+        found = {}
+        for name in TORCH_LAYERS[kind]:
+            value = fields.pop(name, None)
+            flat = value if isinstance(value, list) and len(value) <= 8 else [value]
+            if not all(one is None or isinstance(one, (bool, int, float, str)) for one in flat):
+                raise self._wrong(f"{self._define}.{kind}.{name} is {value!r}", "Use a number, or a list of numbers.")
+            if value is not None and name != "return_indices":
+                found[name] = value
+        self._nothing_else(f"{self._define}.{kind}", fields)
+        return found
 
     def _torch_start(self, given: Any) -> Sequence[Any]:
         """Return how numbers are drawn, by `init_func` and `param` of an initializer of PyTorch."""
@@ -318,6 +346,21 @@ class DescriptionReader:
 
     def _wrong(self, text: str, hint: str) -> UsageError:
         return UsageError(f"{self._part.component}: {text}", hint=hint)
+
+
+def _image(layers: list[dict[str, Any]], features: int) -> list[dict[str, Any]]:
+    """Return layers that read the values of a row as a square image, channel by channel, if the first one takes images.
+
+    FATE has a data set for images; a table has their values in columns.
+    """
+    first = layers[0] if layers else {}
+    channels = first.get("torch", {}).get("in_channels")
+    if first.get("kind") != "Conv2d" or not isinstance(channels, int) or channels <= 0:
+        return layers
+    side = math.isqrt(features // channels)
+    if channels * side * side != features:
+        return layers
+    return [{"kind": "Unflatten", "torch": {"dim": 1, "unflattened_size": [channels, side, side]}}, *layers]
 
 
 def _linear(

@@ -234,16 +234,29 @@ def _smooth(outputs: Array, target: Array, beta: float) -> tuple[float, Array]:
     return float(value), np.where(near, error / beta, np.sign(error)) / outputs.size
 
 
+def _huber(outputs: Array, target: Array, delta: float) -> tuple[float, Array]:
+    value, gradient = _smooth(outputs, target, delta)
+    return value * delta, gradient * delta
+
+
+def _soft_margin(outputs: Array, target: Array, _: float) -> tuple[float, Array]:
+    sign = 2 * target - 1
+    value = np.logaddexp(0.0, -sign * outputs).mean()
+    return float(value), -sign * sigmoid(-sign * outputs) / outputs.size
+
+
 BINARY, MULTI, REGRESSION = "binary", "multi", "regression"
 LOSSES: Final[Mapping[str, NetworkLoss]] = {
     "BCELoss": NetworkLoss(BINARY, _cross),
     "BCEWithLogitsLoss": NetworkLoss(BINARY, _cross_logits, sigmoid),
+    "SoftMarginLoss": NetworkLoss(BINARY, _soft_margin, sigmoid),
     "CrossEntropyLoss": NetworkLoss(MULTI, _classes_logits, softmax),
     "NLLLoss": NetworkLoss(MULTI, _classes_logs, np.exp),
     "CategoricalCrossentropy": NetworkLoss(MULTI, _classes),
     "MSELoss": NetworkLoss(REGRESSION, _squares),
     "L1Loss": NetworkLoss(REGRESSION, _absolutes),
     "SmoothL1Loss": NetworkLoss(REGRESSION, _smooth, name="beta", default=1.0),
+    "HuberLoss": NetworkLoss(REGRESSION, _huber, name="delta", default=1.0),
 }
 """The losses, by their names in PyTorch (in Keras for CategoricalCrossentropy)."""
 

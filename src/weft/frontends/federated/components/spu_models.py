@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.optimizers import L1, L2, NESTEROV, SGD, Training
+from weft.frontends.federated.components.programs import program_folder
 from weft.frontends.federated.components.secure_trees import message_as
-from weft.frontends.federated.components.spu import run_spu, spu_folder
+from weft.frontends.federated.components.spu import run_spu
 from weft.frontends.federated.components.vertical import Fitted
+from weft.frontends.federated.providers import SPU
 
 if TYPE_CHECKING:
     from weft.frontends.federated.components.base import ComponentPart
@@ -62,7 +64,7 @@ def fit_with_spu(
         # the sum of all squares must stay below 2^20, too
         "square_scale": 2.0 ** -max(0, (16 * rows // _MOST_SQUARES).bit_length()),
     }
-    with spu_folder() as folder:
+    with program_folder(SPU) as folder:
         np.save(folder / "matrix.npy", matrix.astype(np.float32))
         np.save(folder / "first.npy", first.astype(np.float32))
         if guest:

@@ -4,6 +4,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def without_spu(monkeypatch):
-    """Let components run their own protocols unless a test asks for SPU."""
-    monkeypatch.delenv("WEFT_SPU", raising=False)
+def without_providers(monkeypatch):
+    """Let components run their own code unless a test asks for a provider."""
+    for name in ("WEFT_SPU", "WEFT_TORCH"):
+        monkeypatch.delenv(name, raising=False)
