@@ -223,9 +223,13 @@ def _room(kind: NodeKind, wants: Resources) -> int:
 
 def fixed_nodes(workers: Sequence[WorkerSpec], resources: Sequence[Resources] | Resources | None) -> list[NodeSpec]:
     """Return the nodes of some workers; `resources` are those of each, or one for each by number."""
-    found: dict[int, NodeSpec] = {}
-    for worker, node, name, party in workers:
+    first: dict[int, WorkerSpec] = {}
+    on: dict[int, list[int]] = {}
+    for spec in workers:
+        first.setdefault(spec.node, spec)
+        on.setdefault(spec.node, []).append(spec.worker)
+    found = []
+    for node, spec in first.items():
         given = resources if resources is None or isinstance(resources, Resources) else resources[node]
-        spec = found.get(node) or NodeSpec(node, name, party, (), given or Resources())
-        found[node] = spec._replace(workers=(*spec.workers, worker))
-    return list(found.values())
+        found.append(NodeSpec(node, spec.node_name, spec.party, tuple(on[node]), given or Resources()))
+    return found

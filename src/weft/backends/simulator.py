@@ -219,12 +219,18 @@ class Simulator:
             seconds = self._seconds(vertex, lo)
         else:
             seconds = self._duration(lease, lo, hi)
+        when = self.clock.time + seconds + self._round_trip
         if self._many:
-            self._plan(self.clock.time + seconds + self._round_trip, lease, job, seconds)
+            moment = when // self._tick_s
+            planned = self._agenda.get(moment)
+            if planned is None:
+                self._plan(when, lease, job, seconds)
+            else:
+                planned.append((when, lease, job, seconds))  # as `_plan` does, without a call
             return
         run = job.backend[number] = _Running(job, lease, hi, seconds)
         if self._usual:
-            self._plan(self.clock.time + seconds + self._round_trip, run)
+            self._plan(when, run)
             return
         if self.tuning.backups:
             self._race(job, lease)

@@ -71,7 +71,8 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
         else:
             break
         if located:
-            node = workers[lease.worker].node if lease.worker in workers else ANYWHERE
+            row = workers.get(lease.worker)
+            node = row.node if row is not None else ANYWHERE
             if units == 1:
                 node_of[lo], size_of[lo] = node, made
             else:

@@ -13,7 +13,8 @@ A reader of very many small cells may read `column.values` itself and load throu
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import countOf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, final
 
 from weft.model.chunks import ChunkRef, Tier
@@ -333,7 +334,7 @@ _LEARNT_MAX = 4096  # a program that makes types in a loop must not fill the tab
 
 
 def _of_items(value: Any) -> int:
-    fixed = fixed_size(set(map(type, value)), value)
+    fixed = fixed_size(value)
     return 56 + 8 * len(value) + (sum(map(_shallow, value)) if fixed is None else fixed)
 
 
@@ -445,12 +446,16 @@ def once_only(value: Any) -> ProgramError:
     )
 
 
-def fixed_size(kinds: set[type], values: Sequence[Any]) -> int | None:
-    """Return the bytes of values whose types, `kinds`, all have one size each; None if some type has not."""
-    if not kinds <= FIXED.keys():
+def fixed_size(values: Collection[Any]) -> int | None:
+    """Return the bytes of values whose types all have one size each; None if some type has not."""
+    kind: type = type(next(iter(values), None))
+    each = FIXED.get(kind)
+    if each is None:
         return None
-    if len(kinds) == 1:
-        return FIXED[next(iter(kinds))] * len(values)
+    if countOf(map(type, values), kind) == len(values):  # takes three quarters of the time of a set of the types
+        return each * len(values)
+    if not FIXED.keys() >= set(map(type, values)):
+        return None
     return sum(map(FIXED.__getitem__, map(type, values)))
 
 

@@ -184,7 +184,7 @@ class BlockManager:
             raise InternalError(f"{column} has no cells {lo}:{hi}")
         count = len(values)
         large: list[ChunkEntry] = []
-        small = fixed_size(set(map(type, values)), values)
+        small = fixed_size(values)
         if small is None:
             count, small, large = sorted_out(column, lo, values)
         elif total_bytes is not None:

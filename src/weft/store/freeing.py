@@ -143,7 +143,7 @@ def _free_in_memory(memory: MemoryManager, column: Column, index: int, lo: int, 
         done = row[0] is ABSENT and row[-1] is ABSENT and all(map(operator.is_, row, repeat(ABSENT)))
     entry = column.tracked.get(index)
     if entry is not None and not entry.busy:
-        given = fixed_size(set(map(type, old)), old)
+        given = fixed_size(old)
         if given is None:
             given = sum([sizeof(piece) for piece in old if not _shares(piece)])
         memory.resize(entry, entry.nbytes - min(entry.nbytes, given))

@@ -9,15 +9,16 @@ from weft.store.api import fixed_size, sizeof
 
 
 def test_fixed_sizes_are_summed_without_looking_at_values():
-    assert fixed_size({int}, [1] * 10) == 320
-    assert fixed_size({int, float, type(None)}, [1, 2.0, None]) == 56
-    assert fixed_size({int, str}, [1, "x"]) is None
-    assert fixed_size(set(), []) == 0
+    assert fixed_size([1] * 10) == 320
+    assert fixed_size([1, 2.0, None]) == 56
+    assert fixed_size([1, "x"]) is None
+    assert fixed_size(["x", 1]) is None
+    assert fixed_size([]) == 0
 
 
 def test_numpy_scalars_become_fixed():
     sizeof(np.float32(1))
-    assert fixed_size({np.float32}, [np.float32(1)] * 3) == 96
+    assert fixed_size([np.float32(1)] * 3) == 96
     sizeof(np.str_("abc"))
     assert np.str_ not in api.FIXED
 
