@@ -30,7 +30,7 @@ _OWN_TABLE: Final = re.compile(r'"(?:pg_|duckdb_|sqlite_|information_schema|prag
 """Tables of DuckDB itself, which nobody has meant."""
 
 
-def mistake(error: duckdb.Error, text: str, *, first_line: int = 1) -> WeftError:
+def mistake(error: Exception, text: str, *, first_line: int = 1) -> WeftError:
     """Return the error of Weft for an error that DuckDB raised about the query `text`, which begins in `first_line`."""
     message = str(error)
     if isinstance(error, duckdb.PermissionException):
