@@ -143,7 +143,7 @@ def broadcast_to(x: ArrayLike, /, shape: int | tuple[int, ...]) -> Tensor:
     ValueError: the array cannot have it.
     """
     shape = np.broadcast_to(np.broadcast_to(np.False_, as_node(x).shape), shape).shape  # or NumPy's error
-    step = views.Broadcast(shape)
+    step = views.BroadcastTo(shape)
     return viewed(x, step.get(as_node(x)), step)
 
 

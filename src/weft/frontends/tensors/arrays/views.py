@@ -194,7 +194,7 @@ class Diagonal(NamedTuple):
         return x.diagonal(self.offset, -2, -1)
 
 
-class Broadcast(NamedTuple):
+class BroadcastTo(NamedTuple):
     """A step: the elements repeated until there is a shape, which can only be read."""
 
     shape: tuple[int, ...]
@@ -245,7 +245,7 @@ def _with_complex_part(x: Chunk, value: Any, *, part: str) -> Chunk:
     return made
 
 
-Step = Indexed | Permuted | Reshaped | Field | SeveralFields | Retyped | Diagonal | Broadcast | ComplexPart
+Step = Indexed | Permuted | Reshaped | Field | SeveralFields | Retyped | Diagonal | BroadcastTo | ComplexPart
 Steps = tuple[Step, ...]
 
 
@@ -277,7 +277,7 @@ Array = TypeVar("Array", bound=Sharer)
 
 def only_read(steps: Steps) -> bool:
     """Return whether nothing can be assigned through steps."""
-    return any(isinstance(step, Diagonal | Broadcast) for step in steps)
+    return any(isinstance(step, Diagonal | BroadcastTo) for step in steps)
 
 
 class SharedElements(Generic[Array]):
