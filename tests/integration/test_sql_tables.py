@@ -119,7 +119,7 @@ def test_a_failed_query_leaves_the_object_at_a_url_as_it_was():
         ):
             system.pipe("/kept/old", b"old")
             for name in ("old", "new"):
-                with pytest.raises(weft.SqlError):
+                with pytest.raises(weft.SqlError, match="query:1:41: Could not convert string 'x199999' to INT64"):
                     write(context.sql(wrong), f"memory://kept/{name}")
             assert system.cat_file("/kept/old") == b"old"
             assert not system.exists("/kept/new")

@@ -115,7 +115,12 @@ class Run:
         self._durable = durable
 
     def __del__(self) -> None:  # a weak reference would be one more object of each run for the garbage collector
-        self._session.abandon(self._job)
+        if hasattr(self, "_durable"):  # else it was not made to the end, as by a copy that fails
+            self._session.abandon(self._job)
+
+    def __copy__(self) -> Run:
+        """Return the run itself: the session drops it with its last reference, and a copy would be another one."""
+        return self
 
     @property
     def id(self) -> str:
