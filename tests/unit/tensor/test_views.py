@@ -315,6 +315,10 @@ def test_broadcast_views_follow_their_array_and_can_only_be_read():
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 1
     second[0] = 1
+    windows = wt.lib.stride_tricks.sliding_window_view(wt.arange(4), 2)
+    for one in (windows, windows[1:]):
+        with pytest.raises(ValueError, match="read-only"):
+            one[0] = 1
     grid = wt.meshgrid(wt.arange(2), wt.arange(2))
     grid[0][0] = 5
     assert grid[0].fetch().tolist() == [[5, 5], [0, 1]]
