@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from weft.model.errors import DefinitionError, UsageError
-from weft.queries.intervals import as_durations
+from weft.queries.frames import as_durations
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
 polars = pytest.importorskip("polars", reason="Polars is not installed: pip install polars")
@@ -193,3 +193,16 @@ def test_intervals_are_lengths_of_time_in_frames(context):
         None,
         timedelta(days=32, microseconds=-1),
     ]
+
+
+def test_sums_of_integers_are_integers_in_frames(context):
+    context.register("t", pyarrow.table({"k": [1, 1, 2], "n": [2, 3, None], "w": [2**62, 2**62, 1]}))
+    found = context.sql("SELECT k, sum(n) AS n, sum(w) AS w, 7::UHUGEINT AS u FROM t GROUP BY k ORDER BY k")
+    assert found.types[1:] == ["HUGEINT", "HUGEINT", "UHUGEINT"]
+    made = found.pandas()
+    assert (made["k"].dtype.kind, made["n"].dtype.kind, made["u"].dtype.kind) == ("i", "f", "i")
+    assert (made["n"][0], made["n"].isna()[1], list(made["u"])) == (5, True, [7, 7])
+    assert list(made["w"]) == list(found.polars()["w"]) == [2**63, 1]  # decimals: the first fits no int64
+    assert found.polars().schema["n"] == polars.Int64
+    assert context.sql("SELECT sum(k) AS k FROM t").pandas()["k"].dtype == "int64"
+    assert context.sql("SELECT sum(k) AS k FROM t WHERE false").pandas()["k"].isna().all()

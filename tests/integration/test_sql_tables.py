@@ -95,6 +95,39 @@ def test_urls_are_read_by_fsspec(mode):
 
 
 @MODES
+def test_a_file_at_a_url_that_has_changed_is_read_again(mode):
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    with weft.SqlContext(mode=mode) as context:
+        for end, old, new in (("csv", b"n\n1\n", b"n\n2\n3\n"), ("json", b'[{"n": 1}]', b'[{"n": 2}, {"n": 3}]')):
+            system.pipe(f"/changing/t.{end}", old)
+            context.register("t", f"memory://changing/t.{end}")
+            assert context.sql("SELECT sum(n) FROM t").rows() == [(1,)]
+            system.pipe(f"/changing/t.{end}", new)
+            assert context.sql("SELECT sum(n) FROM t").rows() == [(5,)]
+
+
+def test_a_failed_query_leaves_the_object_at_a_url_as_it_was():
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    wrong = "SELECT CASE WHEN i < 199999 THEN i ELSE CAST('x' || i AS BIGINT) END AS i FROM range(200000) t(i)"
+    with weft.SqlContext(allow=["memory://kept"]) as context:
+        for write in (
+            lambda query, url: query.write_parquet(url),
+            lambda query, url: query.write_json(url),
+            lambda query, url: context.sql(f"COPY ({query.text}) TO '{url}' (FORMAT csv)"),
+        ):
+            system.pipe("/kept/old", b"old")
+            for name in ("old", "new"):
+                with pytest.raises(weft.SqlError, match="query:1:41: Could not convert string 'x199999' to INT64"):
+                    write(context.sql(wrong), f"memory://kept/{name}")
+            assert system.cat_file("/kept/old") == b"old"
+            assert not system.exists("/kept/new")
+        context.sql("COPY (SELECT 1 AS a) TO 'memory://kept/old' (FORMAT csv)")
+        assert system.cat_file("/kept/old") == b"a\n1\n"
+
+
+@MODES
 def test_a_query_is_a_table_of_another(mode):
     with weft.SqlContext(mode=mode) as context:
         context.register("people", PEOPLE)

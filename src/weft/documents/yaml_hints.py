@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from weft.documents.problems import FilePosition
 
 _BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_FLOW: Final = re.compile(r"""(?:^|(?<=\s))\#.*|"(?:\\.|[^"\\])*"|'[^']*'|[\[\]{}]""")
+"""What counts for brackets: comments and texts in quotes, in which none do, and the brackets."""
 
 
 def yaml_hint(text: str, problem: str, mark: FilePosition, context: FilePosition | None) -> str:
@@ -27,6 +29,10 @@ def yaml_hint(text: str, problem: str, mark: FilePosition, context: FilePosition
     if "did not find expected ',' or" in problem and context is not None:
         opened = lines[context.line - 1][context.column - 1 :][:1]
         return f"the {opened} at line {context.line}, column {context.column} is not closed"
+    if "expected node content" in problem and (missing := _missing_value(lines, mark)):
+        return missing
+    if before and ("alphabetic or numeric character" in problem or "expected tag URI" in problem):
+        return f"a text that begins with {show(before.rstrip()[-1:])} needs quotes"
     if "unknown escape character" in problem:
         return "write a backslash in double quotes twice, or put the text in single quotes"
     if "block sequence entries" in problem:
@@ -42,6 +48,25 @@ def yaml_hint(text: str, problem: str, mark: FilePosition, context: FilePosition
     if before.strip():
         return "a text that begins with a quote ends with it: put all of it in quotes of the other kind"
     return _about_indent(lines, mark.line)
+
+
+def _missing_value(lines: list[str], mark: FilePosition) -> str:
+    """Return the hint for a place in brackets where a value is expected; "" for other places."""
+    here = lines[mark.line - 1][mark.column - 1 :][:1]
+    if here and here in ",]}":
+        return f"a value is missing before this {here}"
+    opened: list[tuple[str, int, int]] = []
+    for number, line in enumerate(lines[: mark.line], 1):
+        for found in _FLOW.finditer(line):
+            sign = found.group()
+            if sign in ("[", "{"):
+                opened.append((sign, number, found.start() + 1))
+            elif sign in ("]", "}") and opened:
+                opened.pop()
+    if here or not opened:
+        return ""
+    sign, at, column = opened[-1]
+    return f"the {sign} at line {at}, column {column} is not closed"
 
 
 def _about_indent(lines: list[str], number: int) -> str:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,6 +28,7 @@ from weft.model.wording import type_of
 from weft.queries.query import ROWS, Query
 from weft.queries.sources import Grants, arrow_table, file_table, outside, plain_parameters, reader_of, stamps, table_of
 from weft.queries.statements import read_statement, referenced
+from weft.queries.writing import replaced
 from weft.store.filesystems import is_url
 from weft.store.scratch import ScratchFolder
 from weft.wiring.bubbles import BUBBLES
@@ -50,6 +51,8 @@ SPLIT_BYTES: Final = 32 << 20
 NONE: Final[Mapping[str, SqlTable]] = MappingProxyType({})
 _FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH TIME ZONE|TIMESTAMP_|VARIANT|GEOMETRY")
 """Types that Parquet has not; their values are kept as texts."""
+_SEVERAL: Final = re.compile(r"(?i)\b(?:PARTITION_BY|PER_THREAD_OUTPUT|FILE_SIZE_BYTES|ROW_GROUPS_PER_FILE)\b")
+"""Options of COPY that make a folder of files."""
 
 
 class SqlContext:
@@ -340,9 +343,13 @@ class SqlContext:
         path = statement.name if is_url(statement.name) else os.path.abspath(statement.name)
         if not self._grants.may_write(path):
             raise outside("COPY ... TO", path)
-        with rows.reader() as reader, self.cursor() as connection:
+        # DuckDB itself replaces a file of this machine at the end.
+        whole = is_url(path) and _SEVERAL.search(statement.options) is None
+        with ExitStack() as undo:
+            place = undo.enter_context(replaced(path, self._folder.name)) if whole else path
+            reader, connection = undo.enter_context(rows.reader()), undo.enter_context(self.cursor())
             connection.register(ROWS, reader)
-            copy = f"COPY (FROM {ROWS}) TO {literal(path)} {statement.options}"
+            copy = f"COPY (FROM {ROWS}) TO {literal(place)} {statement.options}"
             row = self._executed(connection, copy, None, statement.query).fetchone()
         return int(row[0]) if row else 0
 

@@ -32,12 +32,10 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, TaskError, UsageError
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
-from weft.queries.intervals import as_durations
+from weft.queries.frames import for_frames
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
 from weft.queries.writing import replaced
-from weft.store.filesystems import is_url
-from weft.store.remote import opened
 
 if TYPE_CHECKING:
     from weft.frontends.sql.relations import Relation
@@ -57,6 +55,8 @@ SMALL_BYTES: Final = 8 << 20
 SHOWN_ROWS: Final = 20
 BATCH_ROWS: Final = 65_536
 ROWS: Final = "weft_rows"
+_OF_DUCKDB: Final = re.compile(r"[A-Z][A-Za-z -]* Error: ")
+"""The beginning of an error of DuckDB, with its class."""
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 _lock = threading.Lock()
@@ -179,17 +179,18 @@ class Query:
     def pandas(self) -> Any:
         """Return the rows as a data frame of pandas; intervals are lengths of time, and a month has 30 days.
 
-        MissingExtraError: pandas is not installed.
+        A HUGEINT, such as a sum of integers, is an int64 like a BIGINT where all values of the column fit, else a
+        decimal. MissingExtraError: pandas is not installed.
         """
         imported("pandas")
-        return as_durations(self.arrow()).to_pandas()
+        return for_frames(self.arrow(), self.types).to_pandas()
 
     def polars(self) -> Any:
-        """Return the rows as a data frame of Polars, with intervals as `pandas` gives them.
+        """Return the rows as a data frame of Polars, with intervals and HUGEINT as `pandas` gives them.
 
         MissingExtraError: Polars is not installed.
         """
-        return imported("polars").from_arrow(as_durations(self.arrow()))
+        return imported("polars").from_arrow(for_frames(self.arrow(), self.types))
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values."""
@@ -221,6 +222,10 @@ class Query:
                 yield connection.execute(self.text, self._parameters).to_arrow_reader(rows)
             except duckdb.Error as error:
                 raise mistake(error, self.text) from None
+            except OSError as error:  # so Arrow passes on what DuckDB meets between two batches
+                if error.errno is not None or not _OF_DUCKDB.match(str(error)):
+                    raise
+                raise mistake(error, self.text) from None
             finally:
                 with self._interrupting:  # DuckDB may not interrupt a connection while it is closed
                     self._reading = None
@@ -244,19 +249,15 @@ class Query:
     def write_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write the rows to a Parquet file, in batches; `path` may be a URL of fsspec.
 
-        An earlier file stays until all rows are written, so the query may read it.
+        An earlier file stays until all rows are written, so the query may read it. For a URL they are written to a
+        temporary file of this machine, which is sent at the end.
         """
         import pyarrow.parquet
 
         place = os.fspath(path)
         schema = self.schema()
         with ExitStack() as undo:
-            target: Any
-            if is_url(place):
-                system, inner = opened(place)
-                target = undo.enter_context(system.open(inner, "wb"))
-            else:
-                target = undo.enter_context(replaced(place))
+            target = undo.enter_context(replaced(place))
             writer = undo.enter_context(pyarrow.parquet.ParquetWriter(target, schema))
             for batch in self.batches():
                 writer.write_batch(batch)
@@ -270,17 +271,10 @@ class Query:
         known = {"auto": "detect", "none": None, "gzip": "gzip", "zstd": "zstd"}
         if compression not in known:
             raise UsageError(f"compression is {compression!r}", hint=f"There are: {', '.join(known)}.")
-        place: Any = os.fspath(path)
-        how = known[compression]
         with ExitStack() as undo:
-            if is_url(place):
-                how = "gzip" if how == "detect" and place.endswith(".gz") else None if how == "detect" else how
-                system, inner = opened(place)
-                place = undo.enter_context(system.open(inner, "wb"))
-            else:
-                place = undo.enter_context(replaced(place))
+            place = undo.enter_context(replaced(os.fspath(path)))
             reader, connection = undo.enter_context(self.reader()), undo.enter_context(plain())
-            file = undo.enter_context(pa.output_stream(place, compression=how))
+            file = undo.enter_context(pa.output_stream(place, compression=known[compression]))
             connection.register(ROWS, reader)
             objects = connection.execute(f"SELECT CAST(to_json({ROWS}) AS VARCHAR) FROM {ROWS}")
             before = b"["

@@ -15,10 +15,10 @@ import pyarrow as pa
 from weft.frontends.sql.tables import READERS, FileTable, ViewTable
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
 from weft.store.filesystems import is_url
-from weft.store.remote import matching, shown
+from weft.store.remote import matching, shown, stamp_at
 
 SqlTable: TypeAlias = "FileTable | ViewTable | pa.Table"
-Stamps: TypeAlias = tuple[tuple[int, int, int], ...]
+Stamps: TypeAlias = tuple[object, ...]
 
 
 class Grants:
@@ -116,14 +116,18 @@ def _remote(name: str, url: str) -> dict[str, int]:
 
 
 def stamps(table: SqlTable) -> Stamps:
-    """Return number, time of the last change in ns, and size in bytes of each file that is copied before it is read.
+    """Return what changes with each file that is copied before it is read.
 
-    Those of Parquet are read where they are. Files at URLs, and missing ones, have no stamp.
+    Those of Parquet are read where they are. Missing files have no stamp. ForbiddenError: a file system refuses to
+    tell.
     """
     if not isinstance(table, FileTable) or table.reader == "read_parquet":
         return ()
-    found = []
+    found: list[object] = []
     for path in table.files:
+        if is_url(path):
+            found.append(stamp_at(path))
+            continue
         with suppress(OSError):
             state = os.stat(path)
             found.append((state.st_ino, state.st_mtime_ns, state.st_size))

@@ -83,8 +83,8 @@ class RunOwner(Protocol):
         """Raise ConflictError if this process was forked."""
         ...
 
-    def watch(self, run: Run, job: JobRun) -> None:
-        """Drop a job, now or at its end, once nothing refers to its run any more."""
+    def abandon(self, job: JobRun) -> None:
+        """Drop a job, now or at its end: nothing refers to its run any more. Safe in a finalizer."""
         ...
 
     def load(self, job: JobRun, vertex: str, column: Any, index: int) -> Any:
@@ -107,11 +107,20 @@ class Run:
     to its end.
     """
 
+    __slots__ = ("__weakref__", "_durable", "_job", "_session")
+
     def __init__(self, session: RunOwner, job: JobRun, durable: Durable | None = None) -> None:
         self._session = session
         self._job = job
         self._durable = durable
-        session.watch(self, job)
+
+    def __del__(self) -> None:  # a weak reference would be one more object of each run for the garbage collector
+        if hasattr(self, "_durable"):  # else it was not made to the end, as by a copy that fails
+            self._session.abandon(self._job)
+
+    def __copy__(self) -> Run:
+        """Return the run itself: the session drops it with its last reference, and a copy would be another one."""
+        return self
 
     @property
     def id(self) -> str:

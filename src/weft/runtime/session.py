@@ -12,7 +12,6 @@ import itertools
 import os
 import sys
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -103,7 +102,6 @@ class EngineSession:
         self._jobs: dict[str, JobRun] = {}
         self._make_master = self._master_of  # one bound method for all jobs, as the next one
         self._on_end = self._ended
-        self._watched: set[_WatchedRun] = set()
         self._abandoned: set[str] = set()
         """The jobs whose runs nothing refers to."""
         self.leaving = False
@@ -332,16 +330,8 @@ class EngineSession:
             job.kept = ()
             job.backend = None  # else the job and its backend keep each other until the garbage collector comes
 
-    def watch(self, run: Run, job: JobRun) -> None:
-        """Drop a job, now or at its end, once nothing refers to its run any more."""
-        watched = _WatchedRun(run, _abandon)
-        watched.session, watched.job = self, job
-        self._watched.add(watched)
-
-    def abandoned(self, watched: _WatchedRun) -> None:
-        """Take note that a run is gone. Safe in a finalizer."""
-        self._watched.discard(watched)
-        job = watched.job
+    def abandon(self, job: JobRun) -> None:
+        """Drop a job, now or at its end: nothing refers to its run any more. Safe in a finalizer."""
         self._abandoned.add(job.id)
         if job.finished.is_set():
             self._shelf.later(partial(self._drop, job))
@@ -416,16 +406,3 @@ class EngineSession:
     ) -> None:
         self.leaving = self.leaving or (kind is not None and issubclass(kind, KeyboardInterrupt))
         self.close()
-
-
-class _WatchedRun(weakref.ref["Run"]):
-    """A weak reference to a run, with its job: one object for the garbage collector; `weakref.finalize` has four."""
-
-    __slots__ = ("job", "session")
-
-    session: EngineSession
-    job: JobRun
-
-
-def _abandon(watched: _WatchedRun) -> None:
-    watched.session.abandoned(watched)

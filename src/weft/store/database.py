@@ -38,6 +38,7 @@ from weft.model.errors import (
 )
 from weft.model.masking import without_passwords
 from weft.store.limits import limit_advice
+from weft.store.places import STATE_NAME
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection as AlchemyConnection
@@ -71,6 +72,10 @@ _NOT_ALLOWED: Final = "42501"
 _ONE_MAKES: Final = "SELECT pg_advisory_xact_lock(5734)"
 DAMAGED_END: Final = ".damaged"
 _ABOUT: Final = "CREATE TABLE weft_about (key VARCHAR(64) PRIMARY KEY, value TEXT)"
+
+_ABOUT_NAME: Final = b"weft_about"
+_FIRST_BYTES: Final = 1 << 16
+"""The bytes at the beginning of a file of which the first page has the names of tables."""
 
 DAMAGED, BUSY = "damaged", "busy"
 """Obstacles to the use of a database: its file is damaged, or another process holds its lock."""
@@ -315,8 +320,16 @@ class Database:
             raise
 
     def set_aside(self) -> None:
-        """Rename the damaged file of the last use to `NAME.damaged`, unless another process has replaced it."""
+        """Rename the damaged file of the last use to `NAME.damaged`, unless another process has replaced it.
+
+        ConflictError: nothing tells that the file is one of Weft.
+        """
         assert self.file is not None
+        if not self._is_own(self.file):
+            raise ConflictError(
+                f"{self.where} is no file of Weft, which keeps {self.what} in a file of that name",
+                hint=f"Use another state folder. If the file is a damaged one of Weft, move it away: {self.again}.",
+            )
         with self._mutex, self._locked():
             found = self._identity()
             self._close_reader()
@@ -325,6 +338,17 @@ class Database:
                 for end in ("", "-wal", "-shm"):
                     with suppress(FileNotFoundError):
                         os.replace(f"{self.file}{end}", f"{self.file}{DAMAGED_END}{end}")
+
+    @staticmethod
+    def _is_own(file: Path) -> bool:
+        """Whether a damaged file was made here: its folder or its first bytes tell."""
+        if file.parent.name == STATE_NAME or next(file.parent.glob("runs/*/run.json"), None) is not None:
+            return True
+        try:
+            with file.open("rb") as content:
+                return _ABOUT_NAME in content.read(_FIRST_BYTES)
+        except OSError:
+            return False
 
     def damage(self) -> str:
         """Return the damage of the file, "" if there is none, after reading all of it."""

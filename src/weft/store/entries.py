@@ -34,6 +34,8 @@ _MOST_PASSING: Final = 200_000
 _MOST_DIGESTS: Final = 2_000_000
 _NEAR: Final = 50
 _TICK_S: Final = 0.001
+_STORES: Final = "CREATE TABLE IF NOT EXISTS stores (store TEXT PRIMARY KEY)"
+"""The table of stores with content of removed results, which indexes of older versions lack."""
 _SCHEMA: Final = (
     """CREATE TABLE digests (
         device BIGINT NOT NULL, inode BIGINT NOT NULL, seen TEXT NOT NULL, digest TEXT NOT NULL,
@@ -357,6 +359,7 @@ class CacheIndex:
         """Remove results; `weft cache gc` removes their unreferenced content."""
         rows = [{"key": key} for key in sorted(keys)]  # in one order: two that remove rows do not wait for each other
         with self.database.write() as db:
+            _note_stores(db, rows)
             db.many("DELETE FROM entries WHERE key = :key", rows)
             db.many("DELETE FROM uses WHERE key = :key", rows)
 
@@ -364,8 +367,23 @@ class CacheIndex:
         """Remove results by key and time of completion: a result that was made again since stays."""
         rows = [{"key": key, "completed": at} for key, at in sorted(completed.items())]
         with self.database.write() as db:
+            _note_stores(db, [{"key": row["key"]} for row in rows])
             db.many("DELETE FROM entries WHERE key = :key AND completed = :completed", rows)
             db.many("DELETE FROM uses WHERE key = :key AND key NOT IN (SELECT key FROM entries)", rows)
+
+    def left_stores(self) -> set[str]:
+        """Return the stores of removed results whose content may still be there."""
+        with self.database.read() as db:
+            there = db is not None and "stores" in db.tables()
+            found = {row[0] for row in db.rows("SELECT store FROM stores")} if db is not None and there else set()
+        return found if self._paths is None else set(map(self._paths.resolve, found))
+
+    def forget_stores(self, swept: Iterable[str]) -> None:
+        """Drop the records of stores whose unreferenced content was removed."""
+        rows = [{"store": one if self._paths is None else self._paths.keep(one)} for one in sorted(swept)]
+        with self.database.write() as db:
+            db.run(_STORES)
+            db.many("DELETE FROM stores WHERE store = :store", rows)
 
     def forget_run(self, run: str) -> None:
         """Remove the uses and claims of a run that does not go on; its kept results stay."""
@@ -484,6 +502,14 @@ class CacheIndex:
 def _claim(row: Sequence[Any]) -> Claim:
     found = dict(zip(_CLAIM.split(", "), row, strict=True))
     return Claim(**{**found, "leaves": json.loads(found["leaves"])})
+
+
+def _note_stores(db: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Record the stores of results that are removed: their content goes later, when no row may name them any more."""
+    db.run(_STORES)
+    db.many(
+        "INSERT INTO stores (store) SELECT store FROM entries WHERE key = :key ON CONFLICT (store) DO NOTHING", rows
+    )
 
 
 def _replacing(columns: str) -> str:

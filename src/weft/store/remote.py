@@ -119,6 +119,18 @@ def matching(url: str) -> dict[str, int]:
     return {_url_of(system, name, url): int(about.get("size") or 0) for name, about in sorted(files.items())}
 
 
+def stamp_at(url: str) -> str:
+    """Return what changes with the content of a file at a URL, "" if it is missing; errors as of `matching`."""
+    system, path = opened(url)
+    system.invalidate_cache()
+    try:
+        return _stamp(system.info(path))
+    except FileNotFoundError:
+        return ""
+    except PermissionError as error:
+        raise ForbiddenError(f"{shown(url)} cannot be read: {error}") from None
+
+
 def _url_of(system: Any, name: str, like: str) -> str:
     """Return the URL of a file of the file system of the URL `like`."""
     path = str(system._strip_protocol(name))

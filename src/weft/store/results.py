@@ -472,7 +472,8 @@ class ResultCache:
                 gone[entry.key] = entry.completed
             else:
                 total += entry.size
-        folders = {entry.store for entry in entries} | set(self._stores)
+        folders = {entry.store for entry in entries} | set(self._stores) | self.index.left_stores()
+        swept = []
         files = size = 0
         trees: set[str] = set()
         for folder in sorted(folders):
@@ -490,8 +491,10 @@ class ResultCache:
                         for output in entry.outputs.values():
                             kept |= set(self._all(output.digest, trees))
                 removed = store.sweep(kept)
+                swept.append(folder)
             files, size = files + removed[0], size + removed[1]
         self.index.remove_unchanged(gone)
+        self.index.forget_stores(swept)
         self.index.forget_trees(self._folders)
         self.index.forget_digests()
         return len(gone), files, size

@@ -163,6 +163,12 @@ def test_a_tab_as_indentation_is_named():
         ("a:\n\tb: 1\n", (2, 1), "YAML is indented with blanks, not with tabs"),
         ("a: 'b\n", (2, 1), "the quote at line 1, column 4 is not closed"),
         ("a: [1\nb: 2\n", (2, 2), "the [ at line 1, column 4 is not closed"),
+        ("[", (2, 1), "the [ at line 1, column 1 is not closed"),
+        ("a: |\n  it's [\nb: {", (4, 1), "the { at line 3, column 4 is not closed"),
+        ("a: '{' # {\nb: [1, {c: d},\n\n", (4, 1), "the [ at line 2, column 4 is not closed"),
+        ("a: [1, , 2]\n", (1, 8), "a value is missing before this ,"),
+        ("a: *\n", (1, 5), "a text that begins with `*` needs quotes"),
+        ("a: [&", (1, 6), "a text that begins with `&` needs quotes"),
         ("a: @b\n", (1, 4), "a text that begins with `@` needs quotes"),
         ("a: {{b}}\n", (1, 5), 'a template needs quotes: "{{...}}"'),
         (

@@ -1,5 +1,6 @@
 """Sessions: how long runs and their results live."""
 
+import copy
 import errno
 import gc
 import os
@@ -59,6 +60,16 @@ def test_a_run_goes_with_the_last_reference_to_it_and_its_results(session):
     assert used(session) >= 10_000_000
     del results
     wait_until(lambda: used(session) == 0)
+
+
+def test_copies_of_a_run_are_the_run_and_do_not_end_it(session):
+    run, node = large_run(session)
+    run.wait()
+    assert copy.copy(run) is run
+    with pytest.raises(TypeError, match="cannot pickle"):
+        copy.deepcopy(run)
+    gc.collect()
+    assert len(run.result()[node][0]) == 10_000_000
 
 
 @pytest.mark.parametrize("before", [0, 2], ids=["a job that begins", "a job that waits"])

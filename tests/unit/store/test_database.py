@@ -312,3 +312,29 @@ def test_a_server_that_resets_connections_is_told(use):
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+def test_a_file_of_others_is_not_set_aside(tmp_path):
+    """A folder of the user may be the state folder, and have such a file."""
+    file = tmp_path / "some.db"
+    file.write_text("my own")
+    database = at(tmp_path)
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="damaged"):
+            add(database, "a")
+        with pytest.raises(ConflictError, match="is no file of Weft"):
+            database.set_aside()
+    assert file.read_text() == "my own"
+    file.unlink()
+    add(database, "a")
+    database.close()
+    content = bytearray(file.read_bytes())
+    content[:16] = b"x" * 16
+    file.write_bytes(content)
+    with pytest.raises(ConflictError, match="damaged"):
+        add(database, "b")
+    database.set_aside()
+    assert file.with_name("some.db.damaged").read_bytes() == content
+    add(database, "b")
+    assert names(database) == ["b"]
+    database.close()

@@ -536,6 +536,19 @@ class TestCollecting:
         world.cache.collect(max_bytes=0)
         assert world.cache.index.entries() == []
 
+    def test_the_content_of_removed_results_goes_when_no_other_is_left(self, world):
+        """The cache of the next command knows the store by no result any more."""
+        world.make()
+        world.cache.index.remove([entry.key for entry in world.cache.index.entries()])
+        world.cache.index.close()
+        cache = ResultCache(CacheIndex(world.place), world.clock)
+        try:
+            assert cache.collect()[:2] == (0, 2)
+            assert cache.index.left_stores() == set()
+            assert cache.content(world.recipe.store).size() == (0, 0)
+        finally:
+            cache.index.close()
+
     def test_collecting_keeps_what_reasons_need(self, world):
         world.make()
         world.cache.collect()

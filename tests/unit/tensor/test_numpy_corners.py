@@ -1007,3 +1007,37 @@ def test_a_rolled_array_keeps_its_order_along_axes(axis):
     copied = wanted.reshape(-1)
     copied[...] = 9
     same(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda xp, t, i: xp.dot(t, i),
+        lambda xp, t, i: t.dot(i),
+        lambda xp, t, i: xp.dot(xp.reshape(t, (1, 3)), xp.reshape(i, (3, 1))),
+        lambda xp, t, i: xp.tensordot(t, i, 0),
+        lambda xp, t, i: xp.tensordot(i, t, 1),
+        lambda xp, t, i: xp.inner(t, i),
+        lambda xp, t, i: xp.vdot(t, t),
+        lambda xp, t, i: t * i,
+        lambda xp, t, i: 1.5 * t,
+        lambda xp, t, i: t / t,
+        lambda xp, t, i: t / 2,
+        lambda xp, t, i: t // t[:1],
+        lambda xp, t, i: xp.mean(t * 3),
+        lambda xp, t, i: xp.outer(t, i),
+    ],
+)
+def test_products_of_lengths_of_time(product):
+    times, numbers = np.array([1, 2, 5], "m8[s]"), np.array([1, 2, 3])
+    theirs = product(np, times, numbers)
+    found = product(wt, wt.asarray(times, chunk_size=2), wt.asarray(numbers, chunk_size=2)).fetch()
+    assert np.asarray(found).dtype == np.asarray(theirs).dtype
+    np.testing.assert_array_equal(found, theirs)
+
+
+@pytest.mark.parametrize("other", [1.5, "u8", "f4"])
+def test_products_of_lengths_of_time_that_are_no_numbers_are_refused(other):
+    times = wt.asarray(np.array([1, 2], "m8[s]"))
+    with pytest.raises(TypeError):
+        wt.dot(times, wt.asarray(np.array([1, 2], other) if isinstance(other, str) else [other, other])).fetch()

@@ -154,3 +154,28 @@ def test_seeding_again_begins_again():
 def test_what_is_wrong_is_told_at_once(call, kind, words):
     with pytest.raises(kind, match=words):
         call()
+
+
+def test_spawned_generators_are_independent_and_leave_the_numbers_of_theirs():
+    one, other = random.default_rng(3), random.default_rng(3)
+    first, second = one.spawn(2)
+    (third,) = one.spawn(1)
+    (inner,) = first.spawn(1)
+    alone = other.random(4).fetch().tolist()
+    assert one.random(4).fetch().tolist() == alone
+    again = [each.random(4).fetch().tolist() for each in (*other.spawn(2), *other.spawn(1))]
+    drawn = [each.random(4).fetch().tolist() for each in (first, second, third)]
+    assert drawn == again
+    assert len({*map(tuple, [alone, *drawn, inner.random(4).fetch().tolist()])}) == 5
+    assert one.spawn(0) == []
+    with pytest.raises(ValueError, match="non-negative"):
+        one.spawn(-1)
+
+
+def test_a_generator_seeded_by_another_has_numbers_of_its_own():
+    """The words of a seed and the number 0 behind them are one seed for NumPy."""
+    one = random.default_rng(3)
+    other = random.RandomState(one)
+    assert one.random(4).fetch().tolist() != other.random(4).fetch().tolist()
+    later = one.random(4).fetch().tolist(), other.random(4).fetch().tolist()
+    assert later[0] != later[1]

@@ -279,3 +279,55 @@ def test_broadcast_arrays_share_their_elements_where_they_have_the_common_shape(
         first, second = of.broadcast_arrays(x, x)
         first[1] = 6
         assert np.asarray(second).tolist() == np.asarray(x).tolist() == [5, 6, 2]
+
+
+def test_broadcast_views_follow_their_array_and_can_only_be_read():
+    def look(xp):
+        x = xp.asarray([1, 2])
+        wide = xp.broadcast_to(x, (2, 2))
+        views = [
+            wide,
+            wide[0],
+            wide.T,
+            wide.reshape(2, 2),
+            xp.broadcast_to(x, (2,)),
+            xp.broadcast_to(xp.asarray([5]), (3,)),
+        ]
+        for one in views:
+            for write in (
+                lambda one=one: one.__setitem__(0, 9),
+                lambda one=one: one.__iadd__(1),
+                lambda one=one: one.fill(3),
+                lambda one=one: one.sort(),
+                lambda one=one: xp.add(one, 1, out=one),
+                lambda one=one: xp.copyto(one, 4),
+            ):
+                with pytest.raises(ValueError, match="read-only"):
+                    write()
+            assert not one.flags.writeable
+        x[0] = 7
+        copied = wide.copy()
+        copied[0, 0] = 8
+        return [np.asarray(one).tolist() for one in (*views, copied)]
+
+    assert look(wt) == look(np)
+    first, second = wt.broadcast_arrays(wt.asarray([1, 2]), wt.zeros((2, 2)))
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 1
+    second[0] = 1
+    windows = wt.lib.stride_tricks.sliding_window_view(wt.arange(4), 2)
+    for one in (windows, windows[1:]):
+        with pytest.raises(ValueError, match="read-only"):
+            one[0] = 1
+    grid = wt.meshgrid(wt.arange(2), wt.arange(2))
+    grid[0][0] = 5
+    assert grid[0].fetch().tolist() == [[5, 5], [0, 1]]
+
+
+def test_a_diagonal_stays_read_only_when_its_array_is_gone():
+    found = wt.diagonal(wt.eye(2))
+    gc.collect()
+    found.fetch()
+    for one in (found, found[:1]):
+        with pytest.raises(ValueError, match="read-only"):
+            one[0] = 5

@@ -25,8 +25,7 @@ from msgspec import Struct, field
 from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, is_input, on_this_machine
 from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
-from weft.frontends.pipelines.parts import ITEM, Placeholder
-from weft.frontends.pipelines.paths import WORK_DIR
+from weft.frontends.pipelines.shell_functions import EXPANDABLE, Argument, with_arguments, without_functions
 from weft.frontends.pipelines.shell_text import (
     ASSIGNED,
     MOST_TURNS,
@@ -38,7 +37,7 @@ from weft.frontends.pipelines.shell_text import (
     substituted,
     without_wrappers,
 )
-from weft.frontends.pipelines.templates import LOOP_ARGUMENT, STEP_NAME
+from weft.frontends.pipelines.step_variables import declared, variables
 from weft.model.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -56,8 +55,6 @@ _VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?
 _SET: Final = re.compile(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
 _LISTED: Final = re.compile(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
 """A loop of a shell over words that stand there, its variable and the words."""
-_EXPANDABLE: Final = re.compile(r"(?:[\w ./:=,+@%*?-]|\{\{PF_LOOP_ARGUMENT\}\})*")
-"""Values of variables that a shell takes as they are, apart from blanks and patterns."""
 _SHELLS: Final = re.compile(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
 _PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
 _TEXT_OPTIONS: Final = {
@@ -135,7 +132,6 @@ _ENTERED: Final = re.compile(
     r"""\$\(\s*cd\s+(?:--\s+)?"?([^"$`()&;]+?)"?\s*(?:>\s*/dev/null\s*)?(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"""
 )
 """The absolute path of a folder, as a shell script finds it."""
-_ARGUMENT: Final = re.compile(r"(?<!\\)\$(?:([1-9])|\{([1-9])(?::?-[^{}]*)?\})")
 _SEARCHED: Final = re.compile(r"""\bsys\.path\s*(?:\.\s*(?:insert|append|extend)\s*\(|\+?=)([^\n]*)""")
 """A line of Python that adds folders to those in which modules are found."""
 _GLOB: Final = re.compile(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
@@ -173,6 +169,7 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
     elif folder:
         for text, where in load_kind(step.body.kind).commands(step.body.portable, folder, step.cwd):
             scan.read(text, where)
+    scan.uncalled()
     scan.environment(step)
     for path in scan.made:  # a file that the command writes is no input of it, whatever other words name it
         scan.found.files.pop(path, None)
@@ -218,7 +215,14 @@ class _Scan:
         self._started_in: dict[str, None] = {}
         self._of_scripts: set[str] = set()
         """The folders of shell scripts."""
-        self._variables = _variables(step)
+        self._variables = variables(step)
+        self._functions: dict[str, list[tuple[str, str]]] = {}
+        """The functions that texts define, each with its bodies and the folder of the text."""
+        self._called: set[str] = set()
+        self._calling: list[str] = []
+        self._calls = 0
+        self._is_lost = False
+        """A text has entered a folder that is not known."""
         self._own: frozenset[str] = frozenset()
         """The variables that the text sets, whose values are not known."""
         self._by_item: dict[tuple[str, str], bool] = {}
@@ -228,20 +232,48 @@ class _Scan:
         inside = [path for path in found if f"{path}/".startswith(self._roots)]
         self._folders.setdefault("PYTHONPATH", inside)
 
-    def read(self, text: str, folder: str, *, lists: bool = False) -> None:
-        """Add the scripts of a text for a shell that starts in a folder. With `lists` it may print names of files."""
-        variables, before = self._variables, self._own
+    def read(self, text: str, folder: str, *, lists: bool = False, arguments: Sequence[Argument] = ()) -> str:
+        """Add the scripts of a text for a shell that starts in a folder, and return the folder in which it ends.
+
+        With `lists` it may print names of files. `arguments` are those of the script or function whose text it is.
+        """
+        outer, before = self._variables, self._own
         own = [name for pair in _SET.findall(text) for name in pair if name]
-        known = {name: value for name, value in variables.items() if name not in own}
-        known |= {name: value.strip("\"'") for name, value in _ONCE.findall(text) if own.count(name) == 1}
+        rest, functions = without_functions(text)
+        for name, body in functions:
+            self._functions.setdefault(name, []).append((body, folder))
+        rest = with_arguments(rest, arguments)
+        known = {name: value for name, value in outer.items() if name not in own}
+        given = (*_ONCE.findall(text), *_ONCE.findall(rest))
+        known |= {name: value.strip("\"'") for name, value in given if own.count(name) == 1}
         self._own = before.union(own)
-        loops = {name: words.split() for name, words in _LISTED.findall(text) if own.count(name) == 1}
+        loops = {name: words.split() for name, words in _LISTED.findall(rest) if own.count(name) == 1}
         if prod(map(len, loops.values())) > MOST_TURNS:
             loops = {}
         for turn in product(*loops.values()):
             self._variables = {**known, **dict(zip(loops, turn, strict=True))}
-            self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", text)), folder, lists=lists)
-        self._variables, self._own = variables, before
+            ends = self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", rest)), folder, lists=lists)
+        self._variables, self._own = outer, before
+        return ends
+
+    def _call(self, words: Sequence[ShellWord], folder: str, *, lists: bool) -> str:
+        """Add the scripts of a function that the text defines and calls; return the folder in which it ends."""
+        name = words[0].text or ""
+        if name in self._calling or self._calls >= MOST_TURNS:
+            return folder
+        self._calls += 1
+        self._called.add(name)
+        self._calling.append(name)
+        for body, _ in self._functions[name]:
+            folder = self.read(body, folder, lists=lists, arguments=[word.text for word in words[1:]])
+        self._calling.pop()
+        return folder
+
+    def uncalled(self) -> None:
+        """Add the scripts of functions that no known command calls, whose arguments are not known."""
+        for name in [name for name in self._functions if name not in self._called]:
+            for body, folder in self._functions[name]:
+                self.read(body, folder)
 
     def _value(self, variable: re.Match[str]) -> str:
         """Return the value of a variable, or its default; the variable itself if neither is known."""
@@ -252,7 +284,7 @@ class _Scan:
     def environment(self, step: ResolvedStep) -> None:
         """Add the files that the environment of a step names, as assignments before a command would."""
         known = len(self.found.unknown)
-        for name, value in _declared(step).items():
+        for name, value in declared(step).items():
             if not _OUTPUT.fullmatch(name):
                 words = [f"{name}={part}" for part in dict.fromkeys((value, *value.split()))]
                 self._named(ShellCommand([ShellWord(word, word) for word in words]), (), step.cwd)
@@ -309,20 +341,29 @@ class _Scan:
         words = dict.fromkeys((*text.split(), *text.splitlines()))
         return [f"{before}{word}{after}" for word in words for before, after in self._around]
 
-    def _read(self, text: str, folder: str, *, lists: bool = False) -> None:
-        """Add what a text without variables names. With `lists` its output may be a list of files."""
+    def _read(self, text: str, folder: str, *, lists: bool = False) -> str:
+        """Add what a text without variables names, and return the folder in which it ends.
+
+        With `lists` its output may be a list of files.
+        """
         self._started_in[folder] = None
+        was_lost = self._is_lost
         read = [*commands(text)]
         left: list[str] = []
+        around: list[tuple[str, bool]] = []  # the folder before each parenthesis, and whether it is not known
         lists = lists or any(word.text in ("xargs", "read") for command in read for word in command.words)
         inside = False
         for command in read:
+            around += [(folder, self._is_lost)] * (command.depth - len(around))
+            if command.depth < len(around):
+                folder, self._is_lost = around[command.depth]
+                del around[command.depth :]
             outputs, inside = lists or inside, bool(command.words) and command.words[-1].written == "$"  # `$(` follows
             for word in command.words:
                 for inner in substituted(word.written) if word.text is None else ():
                     self.read(inner, folder, lists=True)
-                if around := _AROUND.fullmatch(word.written):
-                    self._around[around["before"], around["after"]] = None
+                if gap := _AROUND.fullmatch(word.written):
+                    self._around[gap["before"], gap["after"]] = None
             self.made.update(_below(folder, self._mounted(word.text)) for word in command.made if word.text)
             words = without_wrappers(command.words)
             if command.stdin is not None and any(word.text in _LISTED_FILES for word in command.words):
@@ -331,19 +372,27 @@ class _Scan:
                 self._lists.update(_below(folder, self._mounted(name)) for name in _given_lists(command.words))
             before = self._folders
             self._assign(command.words, folder)
-            if words and words[0].text in ("cd", "pushd") and len(words) > 1:
+            if words and (words[0].text == "cd" or (words[0].text == "pushd" and len(words) > 1)):
                 if words[0].text == "pushd":
                     left.append(folder)
-                folder = _below(folder, words[1].text or "")
+                entered = next((word.text for word in words[1:] if not word.written.startswith("-")), None)
+                self._is_lost = not (entered or "").startswith("/") and (self._is_lost or entered is None)
+                folder = _below(folder, entered or "")
                 self._started_in[folder] = None
                 continue
             if words and words[0].text == "popd" and left:
                 folder = left.pop()
-            if words:
+            now = folder
+            if words and words[0].text in self._functions:
+                now = self._call(words, folder, lists=lists)
+            elif words:
                 self._command(command._replace(words=words), folder)
             self._named(command, words, folder)
+            folder = now
             if words and words[0].text != "export":
                 self._folders = before
+        self._is_lost = was_lost
+        return folder
 
     def _assign(self, words: Sequence[ShellWord], folder: str) -> None:
         """Note the values of PATH and PYTHONPATH that a command sets, their folders made absolute."""
@@ -374,7 +423,7 @@ class _Scan:
         elif name == "make":
             self._unknown(words)
         elif "/" in program or words[0].text is None:
-            self._file(words[0], words, folder)
+            self._code(words[0], words, folder)
         elif program:
             self._on_path(name, words, folder)
         if name in _AWKS:
@@ -384,7 +433,7 @@ class _Scan:
         if name in _FILE_PROGRAMS:
             for option, value in pairwise(words[1:]):
                 if option.text in ("-f", "--file"):
-                    self._file(value, words, folder)
+                    self._code(value, words, folder)
         if name not in _TEXT_TOOLS and not _is_interpreter(name):
             for at, word in enumerate(words[1:], 1):  # behind a launcher
                 inner = _name(word.text or "")
@@ -499,10 +548,10 @@ class _Scan:
                     self._inner_module(list(rest), words, folder)
                 return
             if not option.startswith("-"):
-                self._file(word, words, folder, shell=shell, python=python)
+                self._code(word, words, folder, shell=shell, python=python)
                 return
         if command.stdin is not None:
-            self._file(command.stdin, words, folder, shell=shell, python=python)
+            self._code(command.stdin, words, folder, shell=shell, python=python)
         elif command.piped:
             self._unknown(words)
         self._text(command.text, folder, shell=shell, python=python)
@@ -543,6 +592,14 @@ class _Scan:
         elif not _is_installed(module):
             self._unknown(words)
 
+    def _code(
+        self, word: ShellWord, words: Sequence[ShellWord], folder: str, *, shell: bool = False, python: bool = False
+    ) -> None:
+        """Add a file that a command runs; in a folder that is not known it may be another one of that name."""
+        if self._is_lost and word.text and not word.text.startswith("/"):
+            self._unknown(words)
+        self._file(word, words, folder, shell=shell, python=python)
+
     def _file(
         self, word: ShellWord, words: Sequence[ShellWord], folder: str, *, shell: bool = False, python: bool = False
     ) -> None:
@@ -571,7 +628,7 @@ class _Scan:
             with suppress(OSError), open(path, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
                 self._of_scripts.add(os.path.dirname(path))
-                self.read(_placed(text, path, _arguments(word, words)), folder)
+                self.read(_placed(text, path), folder, arguments=_arguments(word, words))
 
     def _imports(self, path: str, text: str, folder: str, module: str) -> None:
         """Add the files of all local modules that a Python script, or a text of Python without a file, imports."""
@@ -610,47 +667,17 @@ class _Scan:
         return on_this_machine(path, self._mounts)
 
 
-def _declared(step: ResolvedStep) -> dict[str, str]:
-    """Return the environment that the file declares, with the template of the item in its texts."""
-    found = {}
-    for name, value in step.declared_env.items():
-        parts = [value] if isinstance(value, str) else value
-        if all(isinstance(part, str) or part.kind == ITEM for part in parts):
-            found[name] = "".join(ITEM_TEMPLATE if isinstance(part, Placeholder) else part for part in parts)
-    return found
+def _arguments(script: ShellWord, words: Sequence[ShellWord]) -> list[Argument]:
+    """Return the arguments of a script; `words` are the command."""
+    return [word.text for word in words[words.index(script) + 1 :]] if script in words else []
 
 
-def _variables(step: ResolvedStep) -> dict[str, str]:
-    """Return the variables of a step whose values stand for themselves in a command."""
-    known = {name: value for name, value in _declared(step).items() if _EXPANDABLE.fullmatch(value)}
-    known |= {LOOP_ARGUMENT: ITEM_TEMPLATE} if step.loops else {}
-    system = {name: step.env.get(name) for name in (STEP_NAME, WORK_DIR)}
-    known |= {name: text for name, text in system.items() if isinstance(text, str) and _EXPANDABLE.fullmatch(text)}
-    return {name: value for name, value in known.items() if name not in ("PATH", "PYTHONPATH")}
-
-
-def _arguments(script: ShellWord, words: Sequence[ShellWord]) -> list[str]:
-    """Return the arguments of a script up to the first that is not known; `words` are the command."""
-    behind = words[words.index(script) + 1 :] if script in words else ()
-    known: list[str] = []
-    for word in behind:
-        if word.text is None:
-            break
-        known.append(word.text)
-    return known
-
-
-def _placed(text: str, path: str, arguments: Sequence[str]) -> str:
-    """Return the text of a shell script with its own folder and its arguments, where they are known."""
+def _placed(text: str, path: str) -> str:
+    """Return the text of a shell script with its own folder."""
     folder = os.path.dirname(path)
-    if _EXPANDABLE.fullmatch(folder):
-        text = _ENTERED.sub(lambda found: _below(folder, found[1]), _OWN_FOLDER.sub(lambda _: folder, text))
-
-    def argument(found: re.Match[str]) -> str:
-        at = int(found[1] or found[2])
-        return arguments[at - 1] if at <= len(arguments) and _EXPANDABLE.fullmatch(arguments[at - 1]) else found[0]
-
-    return text if "shift" in text else _ARGUMENT.sub(argument, text)
+    if not EXPANDABLE.fullmatch(folder):
+        return text
+    return _ENTERED.sub(lambda found: _below(folder, found[1]), _OWN_FOLDER.sub(lambda _: folder, text))
 
 
 def _has_item(text: str) -> bool:

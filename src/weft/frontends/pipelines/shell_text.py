@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import Final, NamedTuple
 
-_TOKEN: Final = re.compile(
+TOKEN: Final = re.compile(
     r"""(?P<blank>(?:[ \t\r]|\\\n)+)
     | (?P<comment>\#[^\n]*)
     | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<end>[^\s'";&|()<>]+)(?P=quote))
@@ -69,7 +69,7 @@ class ShellWord(NamedTuple):
 class ShellCommand(NamedTuple):
     """A simple command: its words, and its standard input: a file, a text, or the output of another command.
 
-    `made` are the files that it writes by redirections.
+    `made` are the files that it writes by redirections, `depth` the number of parentheses around it.
     """
 
     words: Sequence[ShellWord]
@@ -77,6 +77,7 @@ class ShellCommand(NamedTuple):
     text: str = ""
     piped: bool = False
     made: Sequence[ShellWord] = ()
+    depth: int = 0
 
 
 def commands(text: str) -> Iterator[ShellCommand]:
@@ -86,7 +87,7 @@ def commands(text: str) -> Iterator[ShellCommand]:
     redirect, given, piped, ends, depth = "", "", False, [], 0
     made: list[ShellWord] = []
     at = 0
-    while match := _TOKEN.match(text, at):
+    while match := TOKEN.match(text, at):
         at = match.end()
         kind = match.lastgroup
         if match["here"]:
@@ -114,13 +115,14 @@ def commands(text: str) -> Iterator[ShellCommand]:
                 begin, at = at, len(text) if found is None else found.end()
                 for inner in substituted(text[begin:at]) if is_expanded else ():
                     yield from commands(inner)
+            inside = depth
             depth += match.group().count("(") - match.group().count(")")
             if depth >= 0:
-                yield ShellCommand(words, stdin, given or text[here:at], piped, made)
+                yield ShellCommand(words, stdin, given or text[here:at], piped, made, inside)
             depth = max(depth, 0)  # a pattern of `case` has no opening parenthesis
             piped = re.sub(r"\|\||[\s(]", "", match.group()) in ("|", "|&") or (piped and not words)
             words, stdin, redirect, given, made = [], None, "", "", []
-    yield ShellCommand(words, stdin, given, piped, made)
+    yield ShellCommand(words, stdin, given, piped, made, depth)
 
 
 def substituted(text: str) -> list[str]:

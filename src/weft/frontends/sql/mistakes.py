@@ -25,12 +25,16 @@ _KEYWORDS: Final = (
 )  # fmt: skip
 _SHOWN: Final = 4
 """The forms of a function in a hint, at most."""
+_OF_ARROW: Final = re.compile(
+    r"^(?:[A-Za-z ]+ Error: )?arrow_scan: get_next failed\(\): (?:\w+: )*?(?=[A-Z][A-Za-z ]* Error: )"
+)
+"""What stands before an error in the rows that another query reads."""
 _NO_TABLE: Final = re.compile(r"Table with name \S+ does not exist")
 _OWN_TABLE: Final = re.compile(r'"(?:pg_|duckdb_|sqlite_|information_schema|pragma_)')
 """Tables of DuckDB itself, which nobody has meant."""
 
 
-def mistake(error: duckdb.Error, text: str, *, first_line: int = 1) -> WeftError:
+def mistake(error: Exception, text: str, *, first_line: int = 1) -> WeftError:
     """Return the error of Weft for an error that DuckDB raised about the query `text`, which begins in `first_line`."""
     message = str(error)
     if isinstance(error, duckdb.PermissionException):
@@ -112,4 +116,4 @@ def _first(message: str) -> str:
     if found := _CSV.search(message):
         file = _CSV_FILE.search(message)
         line = f"{'a CSV file' if file is None else file[1]}, line {found[1]}: {found[2]}"
-    return re.sub(r"^[A-Za-z ]+ Error: ", "", line).rstrip("!.")
+    return re.sub(r"^[A-Za-z ]+ Error: ", "", _OF_ARROW.sub("", line)).rstrip("!.")

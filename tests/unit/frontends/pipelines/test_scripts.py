@@ -1,5 +1,6 @@
 """Which files a command runs, as far as its text tells."""
 
+import json
 import os
 from pathlib import Path
 
@@ -387,3 +388,82 @@ def test_folders_that_a_program_reads_are_mentioned(tmp_path):
     assert isinstance(node, ResolvedStep)
     found = scripts_of(node, mentions=True)
     assert [os.path.relpath(path, tmp_path) for path in found.mentioned] == ["d"]
+
+
+CALLED = {
+    "late.py": "",
+    "other.py": "",
+    "p.awk": "",
+    "sub/x.py": "",
+    "plain.sh": 'python "$1.py"\n',
+    "function.sh": 'run() { python "$1.py"; }\nrun other\n',
+    "sets.sh": 'set -- other\npython "$1.py"\n',
+    "logs.sh": 'log() { echo "$1"; }\npython "$1.py"\nlog "it is done"\n',
+    "library.sh": 'run() { python "$1.py"; }\nnobody() { cat "$1"; }\n',
+}
+
+
+def called(folder: Path, command: str) -> tuple[set[str], list[str]]:
+    for name, text in CALLED.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    (node,) = resolve_nodes(
+        parse_pipeline(json.dumps({"name": "p", "entry_points": {"s": {"command": command}}}), "run.yaml"),
+        RunIdentity("run-000001", "me", str(folder)),
+    )
+    assert isinstance(node, ResolvedStep)
+    found = scripts_of(node)
+    return {os.path.relpath(file, folder) for file in found.files}, found.unknown
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ('run() { python "$1.py"; }\nrun late; run other', {"late.py", "other.py"}),
+        ("function run { python $1.py; }; run late", {"late.py"}),
+        ("function run() { local f=$1; python $f.py; }; run late", {"late.py"}),
+        ('run () (cd sub; cat "$1"); run x.py; python late.py', {"sub/x.py", "late.py"}),
+        (
+            'run()\n{\n  cat <<X\n}\nX\n  { "$@"; }\n}\nrun cat p.awk; run ./plain.sh late',
+            {"p.awk", "plain.sh", "late.py"},
+        ),
+        ('x() { y "$1" py; }; y() { cat $1.$2; }; x late', {"late.py"}),
+        ("run() { python ${1:-late}.py; }; run other", {"other.py"}),
+        ("run() { cd sub; }; run; python x.py", {"sub/x.py"}),
+        ("again() { again; }; again; cat p.awk", {"p.awk"}),
+        ("run() { python $name.py; }; name=late; run", {"late.py"}),
+        ('usage() { echo "usage: $1"; exit 1; }\n[ $# -gt 0 ] || usage\npython late.py', {"late.py"}),
+        ("cat <<'X' > made.js\nfunction f() { require('./gone.js') }\nX\npython late.py", {"late.py"}),
+        (". ./library.sh; run late", {"library.sh", "late.py"}),
+        ("sh function.sh late", {"function.sh", "other.py"}),
+        ("sh logs.sh late", {"logs.sh", "late.py"}),
+        ('set -- late other; for f in "$@"; do cat $f.py; done', {"late.py", "other.py"}),
+        ("set -e -- late; for f; do cat $f.py; done", {"late.py"}),
+        ("set -euo pipefail; python late.py", {"late.py"}),
+        ("set -- sub; cd $1; python x.py", {"sub", "sub/x.py"}),
+        ("(cd sub && python x.py); python late.py", {"sub/x.py", "late.py"}),
+        ("(cd $SOMEWHERE; ls); python late.py", {"late.py"}),
+        ("cd -P -- sub; python x.py", {"sub/x.py"}),
+    ],
+)
+def test_words_that_functions_and_arguments_put_together_are_known(tmp_path, command, files):
+    assert called(tmp_path, command) == (files, [])
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("sh sets.sh late", 'python "$1.py"'),
+        ("if [ $A ]; then set -- late; else set -- other; fi; python $1.py", "python $1.py"),
+        ("set late; python $1.py", "python $1.py"),
+        ('main() { python "$1.py"; }; main "$X"', 'python "$1.py"'),
+        ("f() { shift; python $1.py; }; f a late", "python $1.py"),
+        ('. ./library.sh; "$X" late', '"$X" late'),
+        ("run() { name=other; }; name=late; run; python $name.py", "python $name.py"),
+        ("cd $SOMEWHERE; python late.py", "python late.py"),
+        ("cd; python late.py", "python late.py"),
+        ("cd $SOMEWHERE; ls | xargs python late.py", "python late.py"),
+    ],
+)
+def test_words_that_may_be_other_ones_are_told(tmp_path, command, said):
+    assert said in called(tmp_path, command)[1]

@@ -60,6 +60,7 @@ class Tensor(Methods, Expressed):
         "_memory",
         "_order",
         "_own",
+        "_read_only",
         "_steps",
         "_value",
         "_version",
@@ -75,6 +76,7 @@ class Tensor(Methods, Expressed):
         self._memory: NumpyArray | None = None  # the strides of an array that was a view, without memory
         self._steps: views.Steps = ()  # from the root of these to this array
         self._base_version = 0  # the version of the root at the last update
+        self._read_only = False  # whether it is a view that can only be read
         self._confirmed = True  # false while unknown lengths leave open whether NumPy has a view here
         super().__init__(node)
 
@@ -99,7 +101,7 @@ class Tensor(Methods, Expressed):
         if base is not None and not self._confirmed and base.root._version != self._base_version:
             self._confirmed = True
             if not base.views(self._steps):
-                self._base = None
+                self._base, self._read_only = None, False
                 base.leave(id(self))
         return self._base
 
@@ -139,6 +141,7 @@ class Tensor(Methods, Expressed):
             if certain or not lengths_known(shared.root._node) or shared.views(steps):
                 self._confirmed = certain or lengths_known(shared.root._node)
                 self._base, self._steps, self._base_version = shared, steps, shared.root._version
+                self._read_only = base._read_only or views.only_read(steps)
                 if self._base_version and self._confirmed:
                     self._base_version = -1  # another thread may have assigned since this array was made
                 shared.join(self)
@@ -181,6 +184,7 @@ class Tensor(Methods, Expressed):
         if base is not None and made._base is not base:
             base.leave(id(self))
         self._base, self._steps, self._memory = made._base, made._steps, made._memory
+        self._read_only = made._read_only
         self._own, self._value, self._base_version = made._node, None, made._base_version
 
     @property
@@ -214,7 +218,7 @@ class Tensor(Methods, Expressed):
     def flags(self) -> Any:
         """NumPy's flags for the memory of fetched values: `x.flags["F_CONTIGUOUS"]`."""
         values = views.in_memory(self.shape, self.dtype, self._order)
-        if any(isinstance(step, views.Diagonal) for step in self._steps):
+        if self._read_only:
             values.flags.writeable = False
         return values.flags
 
@@ -446,6 +450,8 @@ class Tensor(Methods, Expressed):
         """Set the elements to what `made` gives, which is called again if another thread has assigned meanwhile."""
         while True:
             base = self._current_base()
+            if self._read_only:
+                raise ValueError(views.READ_ONLY)
             root = self if base is None else base.root
             version = root._version
             node = made()

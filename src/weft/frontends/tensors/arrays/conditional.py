@@ -42,7 +42,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     made: Any = held[-1]
     for condition, choice in zip(reversed(conditions), reversed(held[:-1]), strict=True):
         made = searching.where(condition, choice, made)
-    return shapes.broadcast_to(as_tensor(made), whole)
+    return shapes.spread(as_tensor(made), whole)
 
 
 class _Piecewise:

@@ -455,9 +455,9 @@ def _triangle(x: ArrayLike, k: int, *, upper: bool) -> Tensor:
     if not node.grid:
         raise ValueError("the array has no axes")
     if len(node.grid) == 1:
-        from weft.frontends.tensors.arrays.shapes import broadcast_to
+        from weft.frontends.tensors.arrays.shapes import spread
 
-        node = broadcast_to(Tensor(node), node.shape * 2).node  # as in NumPy: a row for each element
+        node = spread(Tensor(node), node.shape * 2).node  # as in NumPy: a row for each element
     return Tensor(shaping.triangle(node, k, upper=upper))
 
 
@@ -466,7 +466,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
     """Return coordinate arrays of a grid from its axes; `sparse` ones have length 1 along all other axes."""
     if indexing not in ("xy", "ij"):
         raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
-    from weft.frontends.tensors.arrays.shapes import broadcast_to, reshape
+    from weft.frontends.tensors.arrays.shapes import broadcast_to, reshape, spread
 
     nodes = [as_node(one) for one in arrays]
     order = list(range(len(nodes)))
@@ -480,7 +480,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False, copy: boo
         shape = [1] * len(nodes)
         shape[at] = node.size
         along = reshape(Tensor(node) if copy else one, tuple(shape))
-        made.append(along if sparse else broadcast_to(along, tuple(sizes)))
+        made.append(along if sparse else (spread if copy else broadcast_to)(along, tuple(sizes)))
     return tuple(made)  # the standard asks for no other type
 
 
@@ -510,7 +510,7 @@ def indices(
         along = arange(size, dtype=dtype, chunk_size=each)
         shape = tuple([size if a == axis else 1 for a in range(len(sizes))])
         own = shapes.reshape(along, shape)
-        made.append(own if sparse else shapes.broadcast_to(own, sizes))
+        made.append(own if sparse else shapes.spread(own, sizes))
     if sparse:
         return ExecutableTuple(made)
     return joining.stack(made, axis=0) if made else zeros((0,), dtype)

@@ -71,7 +71,7 @@ def diff(x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: Any = None, appen
         return as_tensor(x)
     edge = tuple([1 if a == axis else length for a, length in enumerate(node.shape)])
     given = [as_tensor(one) for one in (prepend, x, append) if one is not None]
-    parts = [one.node if one.ndim else shapes.broadcast_to(one, edge).node for one in given]
+    parts = [one.node if one.ndim else shapes.spread(one, edge).node for one in given]
     if len(parts) > 1:
         node = shaping.concat(parts, axis, np.result_type(*[part.dtype for part in parts]))
     made = Tensor(node)

@@ -104,7 +104,7 @@ def _named(arrays: list[Tensor], terms: list[str], output: str | None) -> tuple[
     made, names = [], []
     for x, term, at, n in zip(arrays, terms, starts, counts, strict=True):
         wanted = (*x.shape[:at], *common[len(common) - n :], *x.shape[at + n :]) if n else x.shape
-        made.append(x if wanted == x.shape else shapes.broadcast_to(x, wanted))
+        made.append(x if wanted == x.shape else shapes.spread(x, wanted))
         names.append(term.replace("...", "".join(free[len(free) - n :]) if n else ""))
     if output is None:
         letters = "".join(term.replace("...", "") for term in terms)

@@ -39,7 +39,7 @@ class _Grids:
         if self._sparse:
             return tuple(shaped)
         sizes = tuple([one.shape[0] for one in lines])
-        return joining.stack([shapes.broadcast_to(one, sizes) for one in shaped], axis=0)
+        return joining.stack([shapes.spread(one, sizes) for one in shaped], axis=0)
 
 
 def _line(one: slice) -> Tensor:

@@ -35,7 +35,7 @@ def insert(x: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None) -
     rest = [size for a, size in enumerate(given.shape) if a != along]
     count = len(at) if not one else (values.shape[along] if values.ndim == given.ndim else 1)
     wanted = (*rest[:along], count, *rest[along:])
-    block = shapes.broadcast_to(creation.asarray(values), wanted)
+    block = shapes.spread(creation.asarray(values), wanted)
     if one:
         return joined([part_along(given, along, 0, int(at[0])), block, part_along(given, along, int(at[0]), n)], along)
     parts, last = [], 0

@@ -24,7 +24,7 @@ from weft.frontends.tensors.arrays.joining import concat
 from weft.frontends.tensors.arrays.products import matmul
 from weft.frontends.tensors.arrays.registry import expose, public
 from weft.frontends.tensors.arrays.selection import take_along_axis
-from weft.frontends.tensors.arrays.shapes import broadcast_to
+from weft.frontends.tensors.arrays.shapes import spread
 from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 from weft.frontends.tensors.arrays.statistics import argmax
 from weft.frontends.tensors.arrays.statistics import max as largest
@@ -357,7 +357,7 @@ def _with_tolerance(fn: Callable[..., Any], node: ArrayNode, rtol: Any, size: Se
     if rtol is not None:
         limit = as_node(rtol)
         np.broadcast_shapes(limit.shape, node.shape[:-2])
-        nodes.append(broadcast_to(Tensor(limit), node.shape[:-2]).node)
+        nodes.append(spread(Tensor(limit), node.shape[:-2]).node)
         core.append(0)
     return Tensor(stacks(_with_rtol, nodes, core, [(size, dtype)], _name(fn), of=fn, dtype=dtype)[0])
 

@@ -76,7 +76,7 @@ def pad(
                 part = part_along(made, axis, 0, length) if side == 0 else part_along(made, axis, n - length, n)
                 value = _SUMMARIES[mode](part, axis=axis, keepdims=True)
                 value = elementwise.round(value) if made.dtype.kind in "iu" else value
-                ends.append(shapes.broadcast_to(value.astype(made.dtype), size))
+                ends.append(shapes.spread(value.astype(made.dtype), size))
         made = joined([ends[0], made, ends[1]], axis)
     return made
 

@@ -171,6 +171,20 @@ def cross_along(
     return moveaxis(made, -1, axis_of(axisc, made.ndim))
 
 
+def _multiplied(a: Tensor, b: Tensor) -> Tensor:
+    """Return the matrix product as the older functions of NumPy have it, which also take lengths of time.
+
+    They multiply their counts, so that the unit is lost. TypeError: the others are not whole numbers of 64 bits.
+    """
+    kinds = [one.dtype for one in (a, b)]
+    if not any(kind.kind == "m" for kind in kinds) or not all(
+        kind.kind == "m" or np.can_cast(kind, np.int64) for kind in kinds
+    ):
+        return matmul(a, b)
+    made = matmul(*[Tensor(shaping.cast(one.node, np.dtype(np.int64))) for one in (a, b)])
+    return Tensor(shaping.cast(made.node, np.dtype("m8")))
+
+
 @public("a", "b", also="linalg.tensordot", refused="sparse")
 @needs_lengths
 def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
@@ -191,7 +205,7 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | tuple[Sequence[int], 
     rows, columns = [left.shape[a] for a in free], [right.shape[a] for a in kept]
     a = reshape(permute_dims(Tensor(left), tuple(free + first)), (prod(rows), inner))
     b = reshape(permute_dims(Tensor(right), tuple(second + kept)), (inner, prod(columns)))
-    return reshape(matmul(a, b), (*rows, *columns))
+    return reshape(_multiplied(a, b), (*rows, *columns))
 
 
 @public(also="linalg.dot", refused="sparse", method=True, out=2)
@@ -202,7 +216,7 @@ def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
     if not x.ndim or not y.ndim:
         return apply(np.multiply, x, y)
     if y.ndim <= 2:
-        return matmul(x, y)
+        return _multiplied(x, y)
     return tensordot(x, y, axes=([x.ndim - 1], [y.ndim - 2]))
 
 
@@ -219,4 +233,4 @@ def inner(a: ArrayLike, b: ArrayLike) -> Tensor:
 def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return the inner product of two arrays taken flat, the first conjugated."""
     flat = reshape(a, (-1,))
-    return matmul(apply(np.conjugate, flat) if flat.dtype.kind == "c" else flat, reshape(b, (-1,)))
+    return _multiplied(apply(np.conjugate, flat) if flat.dtype.kind == "c" else flat, reshape(b, (-1,)))

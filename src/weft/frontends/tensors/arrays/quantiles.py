@@ -13,7 +13,7 @@ from weft.frontends.tensors.arrays.array import Tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.registry import public
-from weft.frontends.tensors.arrays.shapes import broadcast_to
+from weft.frontends.tensors.arrays.shapes import spread
 from weft.frontends.tensors.blocks import fitted, mapped, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import call
@@ -52,7 +52,7 @@ def _weights(weights: Any, node: ArrayNode, axes: tuple[int, ...], method: str) 
         if given.shape != tuple([node.shape[axis] for axis in axes]):
             raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
         shape = [n if axis in axes else 1 for axis, n in enumerate(node.shape)]
-        given = broadcast_to(Tensor(shaping.reshape(given, shape)), node.shape).node
+        given = spread(Tensor(shaping.reshape(given, shape)), node.shape).node
     return given
 
 

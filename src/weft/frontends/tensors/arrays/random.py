@@ -56,6 +56,8 @@ def _parameter(value: Any) -> Any:
 
 
 _NEEDED = object()
+_CHILD = 2**63
+"""What the keys of spawned generators begin with, which no number of a call reaches."""
 _STANDARD = {"uniform": "random", "normal": "standard_normal", "exponential": "standard_exponential"}
 """The distributions without parameters whose numbers are shifted and scaled."""
 
@@ -132,7 +134,7 @@ class Generator:
 
     def __init__(self, seed: Any = None) -> None:
         self._entropy = _entropy(seed)
-        self._calls = itertools.count()
+        self._calls, self._children = itertools.count(), itertools.count()
         self._lock = threading.Lock()
 
     def _seed(self) -> random_streams.Seed:
@@ -288,6 +290,17 @@ class Generator:
             raise TypeError(f"x is {type(x).__name__}, which cannot be shuffled in place: use permutation(x)")
         x._set(self.permutation(x, axis)._node)
 
+    def spawn(self, n_children: int) -> list[Generator]:
+        """Return generators of numbers that are independent of each other and of those of this one, which stay.
+
+        ValueError: `n_children` is negative.
+        """
+        if (n := operator.index(n_children)) < 0:
+            raise ValueError("n_children must be non-negative")
+        with self._lock:
+            keys = [(_CHILD, next(self._children)) for _ in range(n)]
+        return [type(self)(np.random.SeedSequence(self._entropy, spawn_key=key)) for key in keys]
+
     def bytes(self, length: int) -> builtins.bytes:
         """Return random bytes."""
         *entropy, call = self._seed()
@@ -400,14 +413,16 @@ class RandomState(Generator):
         """Begin again with another seed."""
         with self._lock:
             self._entropy = _entropy(seed)
-            self._calls = itertools.count()
+            self._calls, self._children = itertools.count(), itertools.count()
 
 
 def _entropy(seed: Any) -> tuple[int, ...]:
     if seed is None:
         return (secrets.randbits(128),)
     if isinstance(seed, Generator):
-        return seed._seed()
+        *entropy, call = seed._seed()
+        # Not the words themselves: a `SeedSequence` takes words that lack for zeros, so that call 0 would be its seed.
+        return _entropy(np.random.SeedSequence(entropy, spawn_key=(call,)))
     if isinstance(seed, np.random.Generator | np.random.RandomState):
         return tuple([int(word) for word in np.frombuffer(seed.bytes(16), np.uint32)])
     if isinstance(seed, np.random.BitGenerator):
@@ -458,4 +473,8 @@ def default_rng(seed: Any = None) -> Generator:
 shared = RandomState()
 """What the functions of the namespace are methods of."""
 expose(__name__, "Generator RandomState default_rng", space="random")
-expose(__name__, " ".join(f"shared.{name}" for name in dir(shared) if not name.startswith("_")), space="random")
+expose(
+    __name__,
+    " ".join(f"shared.{name}" for name in dir(shared) if not name.startswith("_") and name != "spawn"),
+    space="random",
+)

@@ -81,8 +81,8 @@ def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: ArrayLike =
     given = as_tensor(np.asarray(src, dst.dtype) if type(src) is int else src)  # OverflowError: it does not fit
     if not np.can_cast(given.dtype, dst.dtype, casting):
         raise TypeError(f"Cannot cast from {given.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
-    values = shapes.broadcast_to(given.astype(dst.dtype), dst.shape)
-    chosen = values if where is True else searching.where(shapes.broadcast_to(where, dst.shape), values, dst)
+    values = shapes.spread(given.astype(dst.dtype), dst.shape)
+    chosen = values if where is True else searching.where(shapes.spread(where, dst.shape), values, dst)
     dst._set(chosen._node)
 
 
@@ -101,8 +101,8 @@ def choose(a: ArrayLike, choices: Sequence[Any], mode: str = "raise") -> Tensor:
     made = [Tensor(one) for one in nodes]
     given = as_tensor(a)
     shape = np.broadcast_shapes(given.shape, *[one.shape for one in made])
-    at = shapes.broadcast_to(given, shape).node
-    inputs = [shapes.broadcast_to(one.astype(dtype), shape).node for one in made]
+    at = shapes.spread(given, shape).node
+    inputs = [shapes.spread(one.astype(dtype), shape).node for one in made]
     return Tensor(blocks.elementwise(_chosen, [at, *inputs], dtype, "choose", mode=mode))
 
 

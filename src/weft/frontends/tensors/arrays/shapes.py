@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import blocks, indexing, shaping
-from weft.frontends.tensors.arrays import chunking, views
+from weft.frontends.tensors.arrays import views
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor, viewed
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
@@ -138,25 +138,31 @@ def flip(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Tensor:
 @public("tensor")
 @needs_lengths
 def broadcast_to(x: ArrayLike, /, shape: int | tuple[int, ...]) -> Tensor:
-    """Repeat along axes of length 1 until the array has a shape; ValueError if it cannot have it."""
-    node = as_node(x)
-    shape = np.broadcast_to(np.broadcast_to(np.False_, node.shape), shape).shape  # or NumPy's error
-    own = node.grid
-    grid = list(chunking.cut(shape, node.dtype.itemsize))
-    for axis, cut in enumerate(own):
-        if cut.size != 1 or shape[axis + len(shape) - len(own)] == 1:
-            grid[axis + len(shape) - len(own)] = cut
-    return Tensor(shaping.broadcast_to(node, tuple(grid)))
+    """Repeat along axes of length 1 until the array has a shape, as a view that can only be read.
+
+    ValueError: the array cannot have it.
+    """
+    shape = np.broadcast_to(np.broadcast_to(np.False_, as_node(x).shape), shape).shape  # or NumPy's error
+    step = views.BroadcastTo(shape)
+    return viewed(x, step.get(as_node(x)), step)
+
+
+def spread(x: ArrayLike, shape: tuple[int, ...]) -> Tensor:
+    """Return an array of its own that repeats another one along axes of length 1."""
+    return Tensor(broadcast_to(Tensor(as_node(x)), shape).node)
 
 
 @public()
 @needs_lengths
 def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
-    """Return arrays broadcast to their common shape; those that have it already are returned as they are."""
+    """Return arrays broadcast to their common shape; those that have it already are returned as they are.
+
+    The others can only be read, as NumPy announces for its own.
+    """
     nodes = [as_node(one) for one in arrays]
     shape = blocks.broadcast_shapes(*[node.grid for node in nodes])
     return tuple(  # the standard asks for no other type
-        as_tensor(one) if node.shape == shape else broadcast_to(Tensor(node), shape)
+        as_tensor(one) if node.shape == shape else broadcast_to(one, shape)
         for one, node in zip(arrays, nodes, strict=True)
     )
 

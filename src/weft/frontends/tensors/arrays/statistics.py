@@ -313,7 +313,7 @@ def average(
     if weights is None:
         made = mean(x, axis=axis, keepdims=keepdims)
         count = apply(np.true_divide, float(as_tensor(x).size), float(made.size or 1)).astype(made.dtype)
-        return ExecutableTuple([made, shapes.broadcast_to(count, made.shape)]) if returned else made
+        return ExecutableTuple([made, shapes.spread(count, made.shape)]) if returned else made
     given, by = as_tensor(x), as_tensor(weights)
     if by.shape != given.shape:
         if axis is None:
@@ -328,4 +328,4 @@ def average(
     given, by = given.astype(wide), by.astype(wide)  # small integers must not overflow
     total, whole = (sum(one, axis=axis, keepdims=keepdims) for one in (apply(np.multiply, given, by), by))
     made = _weighted(total, whole).astype(dtype)
-    return ExecutableTuple([made, shapes.broadcast_to(whole.astype(made.dtype), made.shape)]) if returned else made
+    return ExecutableTuple([made, shapes.spread(whole.astype(made.dtype), made.shape)]) if returned else made

@@ -12,7 +12,7 @@ from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, put_in
 from weft.frontends.tensors.arrays.conversion import Scalar, aligned
 from weft.frontends.tensors.arrays.creation import shape_of_all
 from weft.frontends.tensors.arrays.deferred import needs_lengths
-from weft.frontends.tensors.arrays.shapes import broadcast_to
+from weft.frontends.tensors.arrays.shapes import spread
 from weft.frontends.tensors.blocks import elementwise
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def called(
     if special is not None and made.dtype.kind == special[0]:
         made = _by_kernel(special[1], ufunc.__name__, made.dtype, *operands)
     if out is None:
-        return (made if where is True else broadcast_to(made, shape_of_all(made, where))).ordered(order)
+        return (made if where is True else spread(made, shape_of_all(made, where))).ordered(order)
     return put_into(out, made, where, casting)  # type: ignore[no-any-return]
 
 

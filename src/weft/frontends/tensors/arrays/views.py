@@ -18,6 +18,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from weft.frontends.tensors import diagonals, indexing, shaping
+from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.blocks import elementwise, rechunk, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import call
@@ -25,6 +26,10 @@ from weft.frontends.tensors.nodes import call
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
     from weft.frontends.tensors.types import Chunk, DType, NumpyArray
+
+
+READ_ONLY = "assignment destination is read-only"
+"""The words of NumPy for a view that can only be read."""
 
 
 class Indexed(NamedTuple):
@@ -182,11 +187,34 @@ class Diagonal(NamedTuple):
 
     def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
         """Raise ValueError, as NumPy."""
-        raise ValueError("assignment destination is read-only")
+        raise ValueError(READ_ONLY)
 
     def of(self, x: NumpyArray) -> NumpyArray:
         """Return the view of a NumPy array."""
         return x.diagonal(self.offset, -2, -1)
+
+
+class BroadcastTo(NamedTuple):
+    """A step: the elements repeated until there is a shape, which can only be read."""
+
+    shape: tuple[int, ...]
+
+    def get(self, node: ArrayNode) -> ArrayNode:
+        """Return the view's part of an array."""
+        own = node.grid
+        grid = list(chunking.cut(self.shape, node.dtype.itemsize))
+        for axis, cut in enumerate(own):
+            if cut.size != 1 or self.shape[axis + len(self.shape) - len(own)] == 1:
+                grid[axis + len(self.shape) - len(own)] = cut
+        return shaping.broadcast_to(node, tuple(grid))
+
+    def put(self, node: ArrayNode, value: ArrayNode) -> ArrayNode:
+        """Raise ValueError, as NumPy."""
+        raise ValueError(READ_ONLY)
+
+    def of(self, x: NumpyArray) -> NumpyArray:
+        """Return the view of a NumPy array."""
+        return np.broadcast_to(x, self.shape)
 
 
 class ComplexPart(NamedTuple):
@@ -217,7 +245,7 @@ def _with_complex_part(x: Chunk, value: Any, *, part: str) -> Chunk:
     return made
 
 
-Step = Indexed | Permuted | Reshaped | Field | SeveralFields | Retyped | Diagonal | ComplexPart
+Step = Indexed | Permuted | Reshaped | Field | SeveralFields | Retyped | Diagonal | BroadcastTo | ComplexPart
 Steps = tuple[Step, ...]
 
 
@@ -245,6 +273,11 @@ class Sharer(Protocol):
 
 
 Array = TypeVar("Array", bound=Sharer)
+
+
+def only_read(steps: Steps) -> bool:
+    """Return whether nothing can be assigned through steps."""
+    return any(isinstance(step, Diagonal | BroadcastTo) for step in steps)
 
 
 class SharedElements(Generic[Array]):

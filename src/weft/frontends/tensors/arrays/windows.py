@@ -34,8 +34,9 @@ def sliding_window_view(
 ) -> Tensor:
     """Return all windows of an array: the last axes are the elements of a window, the others its start.
 
-    Each chunk is read with the elements of the next one that its windows have, and is a view of these. `writeable`
-    changes nothing. ValueError: a window does not fit.
+    Each chunk is read with the elements of the next one that its windows have, and is a view of these. Without
+    `writeable` nothing can be assigned to it; what is assigned with it does not reach the array. ValueError: a window
+    does not fit.
     """
     made = as_tensor(x)
     lengths = tuple(window_shape) if isinstance(window_shape, Sequence) else (window_shape,)
@@ -50,7 +51,9 @@ def sliding_window_view(
         if length < 1 or last < 1:
             raise ValueError(f"a window of {length} does not fit an axis of {node.shape[at]} elements")
         node = _windows(node, at, length, last)
-    return Tensor(node)
+    found = Tensor(node)
+    found._read_only = not writeable
+    return found
 
 
 def _windows(node: ArrayNode, at: int, length: int, last: int) -> ArrayNode:

@@ -1,7 +1,8 @@
-"""Intervals for libraries of data frames, which have lengths of time alone."""
+"""Tables for libraries of data frames: these have lengths of time alone, and count with integers of 64 bits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,26 @@ _LAYOUT: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
 _DAY_US: Final = 86_400_000_000
 _MONTH_DAYS: Final = 30
 """The days of a month where DuckDB makes a `timedelta` of an interval."""
+
+
+_WIDE: Final = frozenset({"HUGEINT", "UHUGEINT"})
+"""Types of integers that Arrow has as decimals alone."""
+
+
+def for_frames(table: pa.Table, types: Sequence[str]) -> pa.Table:
+    """Return a table as libraries of data frames count with it; `types` are those of its columns in DuckDB.
+
+    A HUGEINT or UHUGEINT column whose values all fit is of integers of 64 bits, else of decimals as before. Intervals
+    are as `as_durations` has them.
+    """
+    for at, of in enumerate(types):
+        if of in _WIDE:
+            try:
+                made = table.column(at).cast(pa.int64())
+            except pa.ArrowInvalid:  # a value is too large
+                continue
+            table = table.set_column(at, table.field(at).with_type(pa.int64()), made)
+    return as_durations(table)
 
 
 def as_durations(table: pa.Table) -> pa.Table:

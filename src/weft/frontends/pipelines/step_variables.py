@@ -1,0 +1,33 @@
+"""The variables of a step whose values are known before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.frontends.pipelines.item_files import ITEM_TEMPLATE
+from weft.frontends.pipelines.parts import ITEM, Placeholder
+from weft.frontends.pipelines.paths import WORK_DIR
+from weft.frontends.pipelines.shell_functions import EXPANDABLE
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT, STEP_NAME
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.resolved import ResolvedStep
+
+
+def declared(step: ResolvedStep) -> dict[str, str]:
+    """Return the environment that the file declares, with the template of the item in its texts."""
+    found = {}
+    for name, value in step.declared_env.items():
+        parts = [value] if isinstance(value, str) else value
+        if all(isinstance(part, str) or part.kind == ITEM for part in parts):
+            found[name] = "".join(ITEM_TEMPLATE if isinstance(part, Placeholder) else part for part in parts)
+    return found
+
+
+def variables(step: ResolvedStep) -> dict[str, str]:
+    """Return the variables of a step whose values stand for themselves in a command."""
+    known = {name: value for name, value in declared(step).items() if EXPANDABLE.fullmatch(value)}
+    known |= {LOOP_ARGUMENT: ITEM_TEMPLATE} if step.loops else {}
+    system = {name: step.env.get(name) for name in (STEP_NAME, WORK_DIR)}
+    known |= {name: text for name, text in system.items() if isinstance(text, str) and EXPANDABLE.fullmatch(text)}
+    return {name: value for name, value in known.items() if name not in ("PATH", "PYTHONPATH")}
