@@ -28,6 +28,7 @@ from weft.frontends.training.job_addresses import JobAddresses
 from weft.frontends.training.job_news import condition_news, linger_text
 from weft.frontends.training.kinds import KINDS, pod_name
 from weft.frontends.training.labels import annotations_of, labels_of
+from weft.frontends.training.lacks import lacks_of
 from weft.frontends.training.log_folders import LogFolders
 from weft.frontends.training.memory import MemoryVolumes
 from weft.frontends.training.metrics import FOLDER as METRICS_FOLDER
@@ -174,8 +175,10 @@ class LocalJobs:
         try:
             images = list(self._origins())
         except NotFoundError as question:
-            if self._isolation is not None or not self._images.fit():
+            if self._isolation is not None:
                 raise
+            if why_not := self._images.why_not():
+                raise NotFoundError(f"{question.message}, and {why_not}", hint=question.hint) from None
             self._isolation = Isolation.CONTAINER
             why = f"{question.message.partition(': ')[0]}, and an engine has its image"
             notes.append(f"isolation container: {why}")
@@ -195,7 +198,7 @@ class LocalJobs:
         if users and isolation is not Isolation.CONTAINER:
             warnings.append(f"runAsUser of {', '.join(users)} has an effect in isolation container only")
         if isolation is not Isolation.CONTAINER:
-            warnings += dict.fromkeys(self._lost_folders())
+            warnings += dict.fromkeys(self._lacks())
         if isolation is Isolation.PORTS:
             services = [service.name for service in self.files.services]
             for job in self.files.jobs:
@@ -206,20 +209,13 @@ class LocalJobs:
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
         return warnings, notes
 
-    def _lost_folders(self) -> Iterator[str]:
-        """Yield which containers cannot start in the folder that they ask for."""
+    def _lacks(self) -> Iterator[str]:
+        """Yield what containers name that only their images have."""
         for group in self._groups.values():
             replica = self.replica(group.job.name, group.type, 0)
             for one in (*replica.template.init_containers, *replica.template.containers):
-                shown = [
-                    *(mount.path for mount in one.mounts),
-                    *(bind.target for bind in self.recipe(replica, one).binds),
-                ]
-                path = os.path.normpath(one.working_dir)
-                covered = any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in shown)
-                if one.working_dir and not covered and not os.path.isdir(path):
-                    what = f"{one.working_dir}, the workingDir of {one.name}, does not exist on this machine"
-                    yield f"{what}: it starts in {self.base}"
+                if not self._serves_mpi(replica, one):
+                    yield from lacks_of(one, self.recipe(replica, one), self.base)
 
     def _find_board(self) -> None:
         """Find TensorBoard and reserve its port, before the run begins."""
