@@ -8,7 +8,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-IMAGE = "localhost/weft-replica:1"
+TRIAL = f"weft-trial-{os.getpid()}"
+IMAGE = f"localhost/weft-replica:{os.getpid()}"
+"""Names that no other process of the tests uses at the same time."""
 FAKE = f"""#!{sys.executable} -IS
 import json, os, signal, subprocess, sys, time
 here, args = os.path.dirname(os.path.abspath(__file__)), sys.argv[1:]
@@ -150,13 +152,13 @@ def why_no_podman(folder: Path) -> str:
             link = tarfile.TarInfo(f"bin/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(link)
-    trial = ["run", "--rm", "--init", "--network", "weft-trial", IMAGE, "sh", "-c", ":"]
-    commands = [["import", str(image), IMAGE], ["network", "create", "weft-trial"], trial]
+    trial = ["run", "--rm", "--init", "--network", TRIAL, IMAGE, "sh", "-c", ":"]
+    commands = [["import", str(image), IMAGE], ["network", "create", TRIAL], trial]
     try:
         for words in commands:
             done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=180, check=False)
             if done.returncode:
                 return f"podman {words[0]} does not work: {done.stderr.strip()[-200:]}"
     finally:
-        subprocess.run(["podman", "network", "rm", "--force", "weft-trial"], capture_output=True, check=False)
+        subprocess.run(["podman", "network", "rm", "--force", TRIAL], capture_output=True, check=False)
     return ""

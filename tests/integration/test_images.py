@@ -2,16 +2,15 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.engines import IMAGE, why_no_podman
 from tests.integration.places import plan_pipeline, until
 from tests.integration.test_pipeline import Place
 from weft.admin.control import send
@@ -49,7 +48,7 @@ elif args[0] == "rm":
     for name in args[2:]:
         os.unlink(os.path.join(here, "containers", name))
 elif args[0] == "run":
-    valued = ("--name", "--label", "--user", "--userns", "--workdir", "--mount", "--env")
+    valued = ("--stop-timeout", "--name", "--label", "--user", "--userns", "--workdir", "--mount", "--env")
     options, at = {{}}, 1
     while args[at].startswith("--"):
         options.setdefault(args[at], []).append(args[at + 1])
@@ -259,31 +258,6 @@ class TestTheEnd:
         assert resume_run(result.folder, Settings(workers=1), on_note=notes.append).error is None
         assert "removed 1 remaining containers" in notes
         assert len(docker.asked("run")) == 2
-
-
-IMAGE = "localhost/weft-test:1"
-
-
-def why_no_podman(folder: Path) -> str:
-    """Say why no container can be run here; "" where one can."""
-    box = Path("/bin/busybox")
-    if shutil.which("podman") is None:
-        return "there is no podman"
-    if not box.exists():
-        return "there is no /bin/busybox to make an image of"
-    image = folder / "image.tar"
-    with tarfile.open(image, "w") as tar:
-        tar.add(box, "bin/busybox")
-        for name in ("sh", "cat", "sleep", "test"):
-            link = tarfile.TarInfo(f"bin/{name}")
-            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-            tar.addfile(link)
-    commands = [["import", str(image), IMAGE], ["run", "--rm", "--init", "--network", "none", IMAGE, "sh", "-c", ":"]]
-    for words in commands:
-        done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=180, check=False)
-        if done.returncode:
-            return f"podman {words[0]} does not work: {done.stderr.strip()[-200:]}"
-    return ""
 
 
 @pytest.fixture(scope="module")

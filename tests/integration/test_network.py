@@ -46,6 +46,13 @@ print(conversation.recv(100).decode())
 """
 
 
+LARGEST_PACKET = """\
+import fcntl, socket, struct
+asked = struct.pack("16s16x", b"eth0")
+print(struct.unpack_from("i", fcntl.ioctl(socket.socket(), 0x8921, asked), 16)[0])  # SIOCGIFMTU
+"""
+
+
 class Job:
     """A job network with members w-0 and w-1, and commands that run in it."""
 
@@ -120,6 +127,10 @@ class TestReplicas:
         assert any(job.network.ip("w-0") in line for line in said)
         assert said[-1] == "10.9.9.9 far"
         assert "far" not in Path("/etc/hosts").read_text()
+
+    def test_packets_between_replicas_are_as_large_as_they_can_be(self, job):
+        assert job.run("w-0", argv=(sys.executable, "-c", LARGEST_PACKET)).ok, job.said("w-0")
+        assert job.said("w-0") == "65535\n"
 
     def test_the_network_outside_is_off(self, job):
         program = "import socket; socket.create_connection(('192.0.2.1', 80), 60)"
@@ -246,6 +257,8 @@ def test_an_outer_network_has_a_gateway(tmp_path):
     )
     assert job.run("w-0", argv=(sys.executable, "-c", program)).ok, job.said("w-0")
     assert job.said("w-0").split() == [job.network.ip("w-0"), "nameserver", "10.83.0.3"]
+    assert job.run("w-1", argv=(sys.executable, "-c", LARGEST_PACKET)).ok, job.said("w-1")
+    assert job.said("w-1") == "1500\n"
     job.network.close()
 
 

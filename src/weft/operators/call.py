@@ -449,6 +449,11 @@ def _not_run(
         # Only the guardian was killed: its command has not been waited for, so the pid is still the command's.
         with contextlib.suppress(OSError):
             os.killpg(started[0], signal.SIGKILL)
+        if spec.undo:
+            import subprocess  # only what was killed in its container needs it
+
+            with contextlib.suppress(OSError):
+                subprocess.run(spec.undo, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if "broken" not in frame:
             return TaskError(
                 f"step {spec.name} was ended by signal 9 (SIGKILL): something killed its guardian",

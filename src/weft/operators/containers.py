@@ -30,6 +30,8 @@ REQUIRE: Final = "require"
 LABEL: Final = "weft.run"
 """The label of a container with the folder of its run."""
 _ASK_S: Final = 60.0
+_RUN: Final = ("run", "--rm", "--init", "--stop-timeout", "0")
+"""How a container is run. Its grace period is over before it is removed; Podman would give it 10 s more."""
 
 
 class ContainerEngine(Struct, frozen=True):
@@ -156,7 +158,7 @@ def in_container(
 
     called = f"weft-{re.sub(r'[^A-Za-z0-9_.-]', '-', name)[:60]}-{token_hex(6)}"
     user = os.getuid(), os.getgid()
-    argv = [settings["program"], "run", "--rm", "--init", "--name", called, "--label", f"{LABEL}={settings['run']}"]
+    argv = [settings["program"], *_RUN, "--name", called, "--label", f"{LABEL}={settings['run']}"]
     if user[0] != 0:
         argv += ["--userns", "keep-id"] if settings["kind"] == PODMAN else ["--user", f"{user[0]}:{user[1]}"]
         argv += [] if "HOME" in env else ["--env", "HOME=/tmp"]
@@ -203,7 +205,7 @@ class ReplicaContainer(Struct, frozen=True, kw_only=True):
         Values of variables come from the environment of the engine, except of those that the engine reads itself.
         """
         engine = seat.engine
-        argv = [engine.program, "run", "--rm", "--init", "--pull", "never", "--name", self.name]
+        argv = [engine.program, *_RUN, "--pull", "never", "--name", self.name]
         argv += ["--label", f"{LABEL}={seat.run}"]
         if self.beside:
             argv += ["--network", f"container:{self.beside}"]

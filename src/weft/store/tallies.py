@@ -1,4 +1,4 @@
-"""Counters of the training jobs of a project: of the runs that there are, and of those that were deleted.
+"""Counters of the training jobs of a project, their pods, services and pod groups: of present and of deleted runs.
 
 The status of each job has its own counters. When a run is deleted they are added to a file of the state folder, so
 that no counter ever goes down.
@@ -31,8 +31,16 @@ COUNTERS: Final[Mapping[str, str]] = {
     "jobs_failed_total": "Number of jobs that failed.",
     "jobs_restarted_total": "Number of restarts of jobs: a replica failed and was started again.",
     DELETED: "Number of jobs deleted.",
+    "created_pods_total": "The total number of created pods.",
+    "deleted_pods_total": "The total number of deleted pods.",
+    "failed_pods_total": "The total number of failed pods.",
+    "created_pod_groups_total": "The total number of created pod groups.",
+    "deleted_pod_groups_total": "The total number of deleted pod groups.",
+    "succeeded_service_creation_total": "The total number of services created.",
 }
-"""The counters of the training operator for jobs, by name, with their help."""
+"""The counters of the training operator, by name, with their help: those of jobs, and those of what jobs create."""
+_OF_JOBS: Final = "jobs_"
+"""How the names of counters begin that have a prefix and labels; the others have neither."""
 _PREFIX: Final = "training_operator_"
 _LABELS: Final = ("job_namespace", "framework")
 
@@ -72,21 +80,36 @@ def counted_removal(root: Path, folder: Path) -> Iterator[None]:
 def as_text(counters: Tally) -> str:
     """Return counters in the text form of Prometheus; those of which nothing is known yet have no samples."""
     lines = []
+    samples = list(_samples(counters))
     for counter, about in COUNTERS.items():
-        lines += [f"# HELP {_PREFIX}{counter} {about}", f"# TYPE {_PREFIX}{counter} counter"]
-        for (*labels, name), count in sorted(counters.items()):
-            if name == counter:
-                pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in zip(_LABELS, labels, strict=True))
-                lines.append(f"{_PREFIX}{counter}{{{pairs}}} {count}")
+        shown = _shown(counter)
+        lines += [f"# HELP {shown} {about}", f"# TYPE {shown} counter"]
+        for name, labels, count in samples:
+            if name == shown:
+                pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+                lines.append(f"{name}{{{pairs}}} {count}" if pairs else f"{name} {count}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def as_rows(counters: Tally) -> list[dict[str, Any]]:
     """Return counters as JSON has them."""
-    return [
-        {"name": f"{_PREFIX}{name}", "labels": dict(zip(_LABELS, labels, strict=True)), "value": count}
-        for (*labels, name), count in sorted(counters.items())
-    ]
+    return [{"name": name, "labels": labels, "value": count} for name, labels, count in _samples(counters)]
+
+
+def _samples(counters: Tally) -> Iterator[tuple[str, dict[str, str], int]]:
+    """Yield counters as they are shown: name, labels and value."""
+    plain: dict[str, int] = {}
+    for (namespace, framework, name), count in sorted(counters.items()):
+        if name.startswith(_OF_JOBS):
+            yield _shown(name), dict(zip(_LABELS, (namespace, framework), strict=True)), count
+        else:
+            plain[name] = plain.get(name, 0) + count
+    for name, count in plain.items():
+        yield name, {}, count
+
+
+def _shown(counter: str) -> str:
+    return _PREFIX + counter if counter.startswith(_OF_JOBS) else counter
 
 
 def _escaped(text: str) -> str:

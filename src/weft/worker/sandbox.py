@@ -46,6 +46,10 @@ one for this end.
 """
 LOOKING_MS = 5
 """Milliseconds between two looks for remaining processes while a replica ends."""
+LARGEST_MTU, OUTER_MTU = 65535, 1500
+"""The largest packets between replicas, in bytes: the most that a veth takes, since each packet costs time, and those
+that the network outside takes.
+"""
 LOW_PORTS = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 
 
@@ -80,9 +84,10 @@ class RouteSocket:
         kind = _attribute(18, _attribute(1, b"bridge"))  # IFLA_LINKINFO, IFLA_INFO_KIND
         self._ask(self.NEW_LINK, self.CREATE, _link(DEVICE, self._UP) + _attribute(3, name + b"\0") + kind)
 
-    def connect(self, index: int, namespace: int) -> None:
+    def connect(self, index: int, namespace: int, mtu: int) -> None:
         """Make the port of replica `index` at the bridge, and its other end `eth0` in a namespace (an open file).
 
+        `mtu` is the largest number of bytes in one packet; the bridge follows the smallest one of its ports.
         A port of an earlier start is removed: the kernel frees a namespace some time after its last process. The
         hardware address of a replica stays the same, because other replicas remember it.
         """
@@ -93,12 +98,15 @@ class RouteSocket:
         except OSError as error:
             if error.errno != errno.ENODEV:
                 raise
-        peer = _link(DEVICE, 0) + _attribute(3, b"eth0\0") + _attribute(1, address)
+        size = _attribute(4, struct.pack("=I", mtu))
+        peer = _link(DEVICE, 0) + _attribute(3, b"eth0\0") + _attribute(1, address) + size
         peer += _attribute(28, struct.pack("=i", namespace))  # IFLA_NET_NS_FD
         kind = _attribute(1, b"veth") + _attribute(2, _attribute(1, peer))  # IFLA_INFO_DATA, VETH_INFO_PEER
         master = _attribute(10, struct.pack("=i", DEVICE))
         self._ask(
-            self.NEW_LINK, self.CREATE, _link(DEVICE + 1 + index, self._UP) + named + master + _attribute(18, kind)
+            self.NEW_LINK,
+            self.CREATE,
+            _link(DEVICE + 1 + index, self._UP) + named + master + size + _attribute(18, kind),
         )
 
     def join_bridge(self, name: bytes) -> None:
@@ -297,7 +305,7 @@ def _separate(libc: ctypes.CDLL, sandbox: dict[str, Any]) -> None:
     with SandboxStep(b"a network interface"):
         inside = RouteSocket()
         namespace = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        outside.connect(sandbox["index"], namespace)
+        outside.connect(sandbox["index"], namespace, OUTER_MTU if sandbox["gateway"] else LARGEST_MTU)
         inside.start(LOOPBACK)
         inside.start(DEVICE)
         inside.set_address(sandbox["address"], sandbox["prefix"])

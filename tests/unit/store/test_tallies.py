@@ -84,6 +84,9 @@ def test_the_text_is_that_of_prometheus():
         'training_operator_jobs_created_total{job_namespace="a\\"b\\\\c\\nd",framework="tensorflow"} 3',
     ]
     assert len(lines) == 2 * len(COUNTERS) + 1
+    pods = {("n", "mpi", "created_pods_total"): 1, ("n", "jax", "created_pods_total"): 2}
+    assert "# TYPE created_pods_total counter\ncreated_pods_total 3\n" in as_text(pods)
+    assert as_rows(pods) == [{"name": "created_pods_total", "labels": {}, "value": 3}]
     assert as_rows({("n", "mpi", "jobs_failed_total"): 1}) == [
         {
             "name": "training_operator_jobs_failed_total",

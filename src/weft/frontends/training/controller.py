@@ -27,7 +27,9 @@ from weft.frontends.training.observed import (
     SUSPENDED,
     Count,
     CreatePod,
+    CreateService,
     DeletePod,
+    DeleteService,
     JobEvent,
     JobStatus,
     Observed,
@@ -59,6 +61,8 @@ TIMED_OUT: Final = "ScheduleTimeout"
 """The reasons of events about pods without a place, as schedulers of clusters write the first, and of the failure of a
 job whose gang has waited for longer than its `scheduleTimeoutSeconds`.
 """
+_GROUP_CREATED: Final = "created_pod_groups_total"
+_GROUP_DELETED: Final = "deleted_pod_groups_total"
 _CREATIONS: Final = ("SuccessfulCreatePod", "SuccessfulCreateService")
 """The reasons of events that are told only when the pod of the message may start."""
 _LAST_EVENTS: Final = 200
@@ -117,7 +121,8 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     vertex and index, with their number of starts; `failures` counts their failures in a row. `delayed` has the times at
     which pods are created again after several failures. `tuned` names the jobs whose control vertices have decided.
     `events` are (time, job, kind, reason, message), the last ones.
-    `counters` are those of each job: created, successful, failed and restarted.
+    `counters` are those of each job. `lost` has the failed tasks whose pods are counted, as `gone` has its tasks;
+    `served` has the number of replicas of each vertex that have a service.
     """
 
     statuses: dict[str, JobStatus] = field(default_factory=dict)
@@ -133,6 +138,8 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     tuned: tuple[str, ...] = ()
     events: tuple[tuple[float, str, str, str, str], ...] = ()
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    lost: dict[str, dict[str, int]] = field(default_factory=dict)
+    served: dict[str, int] = field(default_factory=dict)
 
 
 _memo_of: Final = converter(Reconciled)
@@ -176,11 +183,13 @@ def reconcile(view: TasksView, memo: Any, jobs: Jobs) -> tuple[list[ControlAnswe
     wakes: list[float] = []
     state = replace(state, unplaced={}, queued={})
     for name, job in jobs.jobs.items():
+        first = len(answers)
         state = _refuse(view, state, job, jobs.vertices[name], answers)
         state = _late(view, state, job, jobs.vertices[name], answers, before.unplaced)
         if (limit := _patience(job)) is not None and name in state.unplaced:
             wakes.append(state.unplaced[name] + limit)
         state = _one(view, state, jobs, _as_wanted(job, state, jobs.vertices[name]), answers, wakes)
+        state = _with_done(view, state, name, answers[first:])
     finished = all(has_finished(state.statuses[name].conditions) for name in jobs.jobs)
     lingering = tuple(name for name in jobs.jobs if _lingers(view, state, jobs, name))
     ends = [state.statuses[name].conditions for name in jobs.jobs]
@@ -307,6 +316,7 @@ def _one(
     """Reconcile one job until nothing more follows from what it has decided itself."""
     vertices = jobs.vertices[job.name]
     pods = _pods(view, vertices, state, jobs.table)
+    state = _with_failures(view, state, job.name, vertices, pods)
     state = _start_delayed(view, state, vertices, answers)
     quota = _quota(view, job, vertices)
     gang = False if job.tuning is not None and job.name not in state.tuned else None  # it waits for its control vertex
@@ -340,27 +350,22 @@ def _one(
                 state = _create(view, state, vertices[action.type], action.index, answers)
                 moved = True
             elif isinstance(action, DeletePod):
-                pod = pods[action.type][action.index]
-                if (
-                    pod.phase in (SUCCEEDED, FAILED)
-                    or _delay_of(state, vertices[action.type], action.index) is not None
-                ):
-                    del pods[action.type][action.index]
-                    state = _forget(view, state, vertices[action.type], action.index)
-                    moved = True
-                elif not pod.deleting:
-                    pods[action.type][action.index] = replace(pod, deleting=True)
-                    what = action.reason or "its job needs it no more"
-                    vertex = vertices[action.type]
-                    answers.append(ControlAnswer(AnswerKind.STOP, vertex, action.index, action.index + 1, what))
+                before = state
+                state = _delete(view, state, job.name, vertices[action.type], pods[action.type], action, answers)
+                moved = moved or state is not before
+            elif isinstance(action, CreateService | DeleteService):
+                if pod_name(job, action.type, action.index) not in late:
+                    state = _with_service(state, job.name, vertices[action.type], action)
             elif isinstance(action, JobEvent):
                 if action.reason in _CREATIONS and action.message.rpartition(": ")[2] in late:
                     continue
                 state = _with_event(view, state, job.name, action)
-            elif isinstance(action, Count):
+            elif isinstance(action, Count) and action.name.startswith("jobs_"):  # the others when things are done
                 state = _counted(state, job.name, action)
             elif isinstance(action, Wake):
                 wakes.append(action.at)
+        if over:
+            state = replace(state, served={v: n for v, n in state.served.items() if v not in vertices.values()})
         if not moved and (told.conditions == status.conditions if fixed else told == status):
             break
     wakes += [at for vertex in vertices.values() for at in state.delayed.get(vertex, {}).values()]
@@ -368,11 +373,64 @@ def _one(
 
 
 def _counted(state: Reconciled, job: str, count: Count) -> Reconciled:
-    """Let a counter of a job go up. Those of pods and services are not kept: a pass may ask for one several times."""
-    if not count.name.startswith("jobs_"):
+    """Let a counter of a job go up."""
+    if not count.by:
         return state
     own = state.counters.get(job, {})
     return replace(state, counters={**state.counters, job: {**own, count.name: own.get(count.name, 0) + count.by}})
+
+
+def _with_done(view: TasksView, state: Reconciled, job: str, answers: Sequence[ControlAnswer]) -> Reconciled:
+    """Count the pods of a job that these answers create and delete, and the pod group that comes or goes with them.
+
+    `desired` may ask for a pod in several passes before it may start, so its own numbers would be too large.
+    """
+    for kind, name in ((AnswerKind.START, "created_pods_total"), (AnswerKind.STOP, "deleted_pods_total")):
+        state = _counted(state, job, Count(name, sum(one.hi - one.lo for one in answers if one.kind is kind)))
+    gang, own = view.bubbles.get(gang_name(job)), state.counters.get(job, {})
+    there = own.get(_GROUP_CREATED, 0) > own.get(_GROUP_DELETED, 0)
+    conditions = _status(state, job).conditions
+    over = has_finished(conditions) or is_true(conditions, SUSPENDED)
+    if there:
+        return _counted(state, job, Count(_GROUP_DELETED, int(over)))
+    asked = gang is not None and (gang.granted or gang.asks > 0)
+    return _counted(state, job, Count(_GROUP_CREATED, int(asked and not over)))
+
+
+def _with_failures(
+    view: TasksView,
+    state: Reconciled,
+    job: str,
+    vertices: Mapping[str, str],
+    pods: Mapping[str, Mapping[int, Pod]],
+) -> Reconciled:
+    """Count the failed pods of a job, each once."""
+    for type, own in pods.items():
+        vertex = vertices[type]
+        failed = [index for index, pod in own.items() if pod.phase == FAILED]
+        if not failed:
+            continue
+        known, tasks = state.lost.get(vertex, {}), view.vertices[vertex]
+        lost = {**known, **{str(index): tasks[index].starts for index in failed}}
+        new = sum(lost[str(index)] != known.get(str(index)) for index in failed)
+        if new:
+            state = _counted(state, job, Count("failed_pods_total", new))
+            state = replace(state, lost={**state.lost, vertex: lost})
+    return state
+
+
+def _with_service(state: Reconciled, job: str, vertex: str, action: CreateService | DeleteService) -> Reconciled:
+    """Note that a replica has got its service, or has it no more; those with one are the first of their type.
+
+    The service of a replica stays while a pod follows another, however often it is asked for.
+    """
+    there = state.served.get(vertex, 0)
+    if isinstance(action, DeleteService):
+        return replace(state, served={**state.served, vertex: min(there, action.index)}) if there else state
+    if action.index < there:
+        return state
+    state = _counted(state, job, Count("succeeded_service_creation_total"))
+    return replace(state, served={**state.served, vertex: action.index + 1})
 
 
 def _with_event(view: TasksView, state: Reconciled, job: str, event: JobEvent) -> Reconciled:
@@ -474,6 +532,31 @@ def _create(view: TasksView, state: Reconciled, vertex: str, index: int, answers
             inside = {**state.delayed.get(vertex, {}), str(index): at}
             return replace(state, delayed={**state.delayed, vertex: inside})
     answers.append(ControlAnswer(AnswerKind.START, vertex, index, index + 1))
+    return state
+
+
+def _delete(
+    view: TasksView,
+    state: Reconciled,
+    job: str,
+    vertex: str,
+    pods: dict[int, Pod],
+    action: DeletePod,
+    answers: list[ControlAnswer],
+) -> Reconciled:
+    """Delete a pod: forget an ended one, or one that waits for its creation, and stop another; another state tells that
+    it is gone already.
+    """
+    index = action.index
+    pod, delayed = pods[index], _delay_of(state, vertex, index) is not None
+    if pod.phase in (SUCCEEDED, FAILED) or delayed:
+        del pods[index]
+        state = _counted(state, job, Count("deleted_pods_total", int(not delayed)))
+        return _forget(view, state, vertex, index)
+    if not pod.deleting:
+        pods[index] = replace(pod, deleting=True)
+        what = action.reason or "its job needs it no more"
+        answers.append(ControlAnswer(AnswerKind.STOP, vertex, index, index + 1, what))
     return state
 
 

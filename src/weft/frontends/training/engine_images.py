@@ -27,21 +27,25 @@ _EAGER: Final = ("", "Never", IF_NOT_PRESENT, ALWAYS)
 
 
 class EngineImages:
-    """The images of the containers of jobs; `engine` is known after `fit` or `take`."""
+    """The images of the containers of jobs; `engine` is known after `why_not` or `take`."""
 
     def __init__(self, containers: Sequence[tuple[TrainingJob, Container]]) -> None:
         self._containers = containers
         self._ids: dict[str, str] = {}
         self.engine: ContainerEngine | None = None
 
-    def fit(self) -> bool:
-        """Whether the jobs can run in their images as they are here; nothing is fetched."""
+    def why_not(self) -> str:
+        """Return why the jobs cannot run in their images as they are here, "" if they can; nothing is fetched."""
         try:
             wanted = self._policies()
             self.engine = container_engine()
-            return known_images(self.engine, wanted, lambda _: None, pull=False).keys() == wanted.keys()
-        except (NotFoundError, UsageError):
-            return False
+            found = known_images(self.engine, wanted, lambda _: None, pull=False)
+        except NotFoundError:
+            return "no container engine answers"
+        except UsageError as error:
+            return error.message
+        missing = [image for image in wanted if image not in found]
+        return f"{self.engine.kind} does not have it ({self.engine.kind} pull {missing[0]})" if missing else ""
 
     def take(self, note: Callable[[str], None]) -> Iterator[tuple[str, str]]:
         """Take the content of each image, fetched if its containers ask for it; yield images with who runs them.

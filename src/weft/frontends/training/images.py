@@ -123,12 +123,11 @@ def project_images(base: Path) -> tuple[ImageMap, ...]:
 class ImageResolver:
     """Finds what stands for the images of the jobs of one file.
 
-    `near` is the folder of the job file, `maps` the user's map, `copies` a folder for the files of Dockerfiles, and
-    `engine` the name of a container engine that answers ("" for none).
+    `near` is the folder of the job file, `maps` the user's map, and `copies` a folder for the files of Dockerfiles.
     """
 
-    def __init__(self, near: Path, maps: Sequence[ImageMap], copies: Path, engine: str = "") -> None:
-        self._near, self._maps, self._copies, self._engine = near, maps, copies, engine
+    def __init__(self, near: Path, maps: Sequence[ImageMap], copies: Path) -> None:
+        self._near, self._maps, self._copies = near, maps, copies
         self._known: dict[str, ImageRecipe] = {}
 
     def resolve(self, container: Container, *, starts: bool = True) -> ImageRecipe:
@@ -152,8 +151,6 @@ class ImageResolver:
             file = self._dockerfile(image)
             if file is not None:
                 recipe = self._built(image, file)
-            elif self._engine:
-                return ImageRecipe(image=image, engine_image=image, origin=f"{self._engine} runs it")
         return recipe if mapped is None else _with_map(recipe, mapped)
 
     # ----------------------------------------------------------------------------------------------- Dockerfiles
@@ -216,7 +213,7 @@ class ImageResolver:
         name = re.sub(r"[:@].*$", "", image) or image
         return NotFoundError(
             f"nothing says how the image {image} of container {container} starts: the file gives no command, "
-            f"there is no Dockerfile in {self._near}, and no container engine answers",
+            f"there is no Dockerfile in {self._near}",
             hint=f'Write into weft.toml: [images."{name}*"] with entrypoint = ["python", "train.py"], '
             'folder = "the folder of the code", venv = "its virtual environment"',
         )

@@ -8,7 +8,6 @@ core/v1.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -411,10 +410,6 @@ class ReplicaStart:
 
         try:
             result = run_guarded(spec, on_started=started, on_cancel=on_cancel)
-        except InternalError:
-            if spec.undo:  # its guardian was killed
-                subprocess.run(spec.undo, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-            raise
         finally:
             life.close()
             with self._lock, suppress(ValueError):  # it may not have come so far

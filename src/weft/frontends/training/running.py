@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -15,9 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.frontends.training import mpi
-from weft.frontends.training.compiler import POD, SCALABLE, as_json, groups_of, requests_of
-from weft.frontends.training.conditions import has_finished, is_true, with_end
-from weft.frontends.training.controller import TUNED_EVENT
+from weft.frontends.training.compiler import POD, SCALABLE, groups_of, requests_of
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import endpoints_of, loopback_warnings
 from weft.frontends.training.engine_images import EngineImages
@@ -25,22 +22,20 @@ from weft.frontends.training.environment import environment_of
 from weft.frontends.training.expansion import PodFacts, expanded, expanded_words, file_value, resource_value, secrets_of
 from weft.frontends.training.images import ImageResolver
 from weft.frontends.training.job_addresses import JobAddresses
-from weft.frontends.training.job_news import condition_news, linger_text
+from weft.frontends.training.job_status import JobStatusFile
 from weft.frontends.training.kinds import KINDS, pod_name
 from weft.frontends.training.labels import annotations_of, labels_of
+from weft.frontends.training.lacks import lacks_of
 from weft.frontends.training.log_folders import LogFolders
 from weft.frontends.training.memory import MemoryVolumes
 from weft.frontends.training.metrics import FOLDER as METRICS_FOLDER
-from weft.frontends.training.metrics import MetricsReader, MetricsWatch, trainer_status
-from weft.frontends.training.observed import CANCELLED, FAILED, SUSPENDED, JobStatus
+from weft.frontends.training.metrics import MetricsWatch
 from weft.frontends.training.replica import FUNCTION_FILE, PACKAGE, PACKAGES, VALUES, Replica, hold_host
 from weft.frontends.training.reporting import TRIAL
 from weft.frontends.training.schema import NEVER, EnvVar
 from weft.frontends.training.sharing import room_of
 from weft.frontends.training.tuning import TuningChoice, tuned
 from weft.model.errors import DefinitionError, NotFoundError
-from weft.model.ids import loop_item
-from weft.model.records import converter
 from weft.operators.mounts import BindMount
 from weft.operators.network import (
     LOOPBACK,
@@ -52,9 +47,8 @@ from weft.operators.network import (
 from weft.operators.ports import PORTS
 from weft.operators.tensorboard import ADDRESS, OFF, TensorBoardServer, find_tensorboard, reserve_port
 from weft.operators.tensorboard import FOLDER as BOARD_FOLDER
-from weft.store.expiry import Expiry, set_expiries
+from weft.store.expiry import set_expiries
 from weft.store.folders import remove_folder, safe_open
-from weft.store.state import read_status, write_status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,15 +79,6 @@ TRIALS: Final = "trials"
 """In the folder of a run: what control vertices have decided, and a folder for each of their trials."""
 MPI_FOLDER: Final = "/etc/mpi"
 """The folder with the hostfile and the agent in replicas that have mounts of their own."""
-_LAST_EVENTS: Final = 200
-"""The number of events about replicas that are kept."""
-_ENDS: Final[Mapping[str, tuple[str, str]]] = {
-    "terminated": (CANCELLED, "was cancelled"),
-    "failed": (FAILED, "has failed"),
-}
-"""The condition of jobs that have not ended, and its words, by the state in which their run ends."""
-
-_status_of: Final = converter(JobStatus)
 
 
 class LocalJobs:
@@ -139,30 +124,21 @@ class LocalJobs:
         self._endpoints: dict[str, Endpoints] = {}
         self._network: ReplicaNetwork | None = None
         self._scale: dict[str, int] = {}
-        self._told: dict[str, float] = {}
         self._undo = ExitStack()
         self._function, self._board = function, tensorboard
         self._board_words: list[str] = []
         self._port = 0
         self._news: list[str] = []
-        self._reader = MetricsReader(folder)
+        self._status = JobStatusFile(folder, files.jobs, self._groups)
         self._logs = LogFolders(folder, self._order)
-        self._memo: Any = None
         self._devices: dict[int, tuple[str, ...]] = {}
         self._gives_devices = any(requests_of(group.spec.template).gpu for group in self._groups.values())
-        self._writing = threading.Lock()
-        self._requests = {group.vertex: requests_of(group.spec.template).amounts for group in groups_of(files)}
-        self._usage: dict[str, dict[str, float]] = {}
-        """What ended replicas have used, by name: `cpu_s` and `memory`."""
+        self._answering = threading.Lock()
         self.memory = MemoryVolumes()
         self._images = EngineImages(list(self._containers()))
-        self._unready: dict[tuple[str, int], str] = {}
-        self._events: deque[tuple[float, str, str, str, str]] = deque(maxlen=_LAST_EVENTS)
         self._maps, self._state = maps, state
         self._choices: dict[str, TuningChoice] = {}
         self._trials = count(1)
-        self._told_tuned: set[str] = set()
-        self._told_lingering: set[str] = set()
         self._trial = False
 
     def check(self) -> tuple[list[str], list[str]]:
@@ -174,8 +150,10 @@ class LocalJobs:
         try:
             images = list(self._origins())
         except NotFoundError as question:
-            if self._isolation is not None or not self._images.fit():
+            if self._isolation is not None:
                 raise
+            if why_not := self._images.why_not():
+                raise NotFoundError(f"{question.message}, and {why_not}", hint=question.hint) from None
             self._isolation = Isolation.CONTAINER
             why = f"{question.message.partition(': ')[0]}, and an engine has its image"
             notes.append(f"isolation container: {why}")
@@ -195,7 +173,7 @@ class LocalJobs:
         if users and isolation is not Isolation.CONTAINER:
             warnings.append(f"runAsUser of {', '.join(users)} has an effect in isolation container only")
         if isolation is not Isolation.CONTAINER:
-            warnings += dict.fromkeys(self._lost_folders())
+            warnings += dict.fromkeys(self._lacks())
         if isolation is Isolation.PORTS:
             services = [service.name for service in self.files.services]
             for job in self.files.jobs:
@@ -206,20 +184,13 @@ class LocalJobs:
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
         return warnings, notes
 
-    def _lost_folders(self) -> Iterator[str]:
-        """Yield which containers cannot start in the folder that they ask for."""
+    def _lacks(self) -> Iterator[str]:
+        """Yield what containers name that only their images have."""
         for group in self._groups.values():
             replica = self.replica(group.job.name, group.type, 0)
             for one in (*replica.template.init_containers, *replica.template.containers):
-                shown = [
-                    *(mount.path for mount in one.mounts),
-                    *(bind.target for bind in self.recipe(replica, one).binds),
-                ]
-                path = os.path.normpath(one.working_dir)
-                covered = any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in shown)
-                if one.working_dir and not covered and not os.path.isdir(path):
-                    what = f"{one.working_dir}, the workingDir of {one.name}, does not exist on this machine"
-                    yield f"{what}: it starts in {self.base}"
+                if not self._serves_mpi(replica, one):
+                    yield from lacks_of(one, self.recipe(replica, one), self.base)
 
     def _find_board(self) -> None:
         """Find TensorBoard and reserve its port, before the run begins."""
@@ -274,9 +245,7 @@ class LocalJobs:
         self.records.mkdir(exist_ok=True)
         (self.folder / "pods").mkdir(exist_ok=True)
         self._undo.callback(remove_folder, self.folder / "pods")
-        before = read_status(self.folder)
-        self._told = {job["name"]: _last_change(job["status"]) for job in before}
-        self._usage |= {name: used for job in before for name, used in job.get("usage", {}).items()}
+        self._status.open()
         if (self.folder / CHOICES).exists():
             with safe_open(self.folder, CHOICES, mode="r") as file:
                 for name, choice in msgspec.json.decode(file.read(), type=dict[str, TuningChoice]).items():
@@ -285,7 +254,7 @@ class LocalJobs:
         self._undo.callback(self.memory.close)
         if not self.spread:
             self._open_network()
-        self._undo.callback(MetricsWatch(self._look, self._write_status).close)
+        self._undo.callback(MetricsWatch(self._look, self._status.write).close)
         self._undo.callback(self._logs.look, last=True)
         if self._board != OFF:
             self._open_board()
@@ -328,7 +297,7 @@ class LocalJobs:
 
     def _look(self) -> bool:
         self._logs.look()
-        return self._reader.look()
+        return self._status.reader.look()
 
     def _order(self, key: tuple[str, int]) -> tuple[bool, int, int]:
         """Return the place of a replica: services, such as parameter servers, come after the others."""
@@ -353,7 +322,7 @@ class LocalJobs:
         if self._remote is None:
             from weft.frontends.training.answers import RemoteAnswers  # jobs of one machine need none
 
-            with self._writing:
+            with self._answering:
                 self._remote = self._remote or RemoteAnswers(self)
         return self._remote.answer(question, machine, starts)
 
@@ -392,37 +361,26 @@ class LocalJobs:
         """Write the status of each job and the last events to the folder of the run; return new conditions."""
         if memo is None:
             return []
-        self._scale, self._memo = memo["scale"], memo
-        self._write_status()
+        self._scale = memo["scale"]
+        told = self._status.take(memo)
         news, self._news[:] = list(self._news), []
-        for job in self.files.jobs:
-            news += self._tuning_news(job, memo["events"])
-            conditions = memo["statuses"].get(job.name, {}).get("conditions", ())
-            since = self._told.get(job.name, 0.0)
-            news += [line for one in conditions if one["updated_at"] > since and (line := condition_news(job, one))]
-            self._told[job.name] = max(since, _last_change({"conditions": conditions}))
-            if job.name in memo.get("lingering", ()) and job.name not in self._told_lingering:
-                self._told_lingering.add(job.name)
-                news.append(f"{job.kind} {job.name}: {linger_text(job)}")
-        return news
+        return [*news, *told]
 
     def rests(self, memo: Any) -> bool:
         """Whether all jobs that have not ended are suspended by their file, and no one has resumed them yet."""
-        if memo is None or self._resumed or memo["suspended"] is not None or memo["preempted"]:
-            return False
-        found = [_status_of(one).conditions for one in memo["statuses"].values()]
-        going = [conditions for conditions in found if not has_finished(conditions)]
-        return bool(going) and all(is_true(conditions, SUSPENDED) for conditions in going)
+        return memo is not None and not self._resumed and self._status.rests(memo)
 
     def failures(self) -> str:
         """Return which jobs have failed, in words; "" if none has."""
-        statuses = {} if self._memo is None else self._memo["statuses"]
-        failed = [
-            f"{job.kind} {job.name}"
-            for job in self.files.jobs
-            if job.name in statuses and is_true(_status_of(statuses[job.name]).conditions, FAILED)
-        ]
-        return f"{', '.join(failed)} {'has' if len(failed) == 1 else 'have'} failed" if failed else ""
+        return self._status.failures()
+
+    def end(self, state: str, reason: str, at: float) -> None:
+        """Write the end of the jobs that a cancel or a failure of the run has ended, and when ended jobs expire."""
+        set_expiries(self.claims.parent, self._run, self._status.end(state, reason, at))
+
+    def is_suspended(self, job: str) -> bool:
+        """Whether no replica of a job is to run now."""
+        return self._status.is_suspended(job)
 
     def limits(self, step: str) -> tuple[int, int, str]:
         """Return the least and the most replicas of a type, and why: see `RunHost.limits`."""
@@ -441,82 +399,11 @@ class LocalJobs:
         decides = not any(type in job.replicas for type in KINDS[job.kind].masters) and group.type != "PS"
         return int(decides), group.most, f"the limits of {about}"
 
-    def end(self, state: str, reason: str, at: float) -> None:
-        """Write the end of the jobs that a cancel or a failure of the run has ended, and when ended jobs expire."""
-        memo = self._memo or {"statuses": {}, "events": ()}
-        statuses = {name: _status_of(one) for name, one in memo["statuses"].items()}
-        if state in _ENDS:
-            type, word = _ENDS[state]
-            for job in filter(is_ours, self.files.jobs):
-                text = f"{job.kind} {job.namespace}/{job.name} {word}: {reason or 'without a reason'}"
-                status = statuses.get(job.name, JobStatus())
-                statuses[job.name] = with_end(status, type, job.kind + type, text, at)
-            with self._writing:
-                self._memo = {**memo, "statuses": as_json(statuses), "queued": {}}
-        self._write_status()
-        set_expiries(self.claims.parent, self._run, list(self._expiries(statuses)))
-
-    def _expiries(self, statuses: Mapping[str, JobStatus]) -> Iterator[Expiry]:
-        """Yield when the logs of ended jobs with a time to live are removed; a cancelled job is to be resumed."""
-        for job in self.files.jobs:
-            ttl, status = job.policy.ttl_s, statuses.get(job.name, JobStatus())
-            if ttl is None or status.completed_at is None or is_true(status.conditions, CANCELLED):
-                continue
-            own = tuple(group.vertex for group in self._groups.values() if group.job.name == job.name)
-            yield Expiry(job.name, status.completed_at + ttl, own)
-
-    def _write_status(self) -> None:
-        with self._writing:
-            if self._memo is not None:
-                write_status(self.folder, [self._status(job, self._memo) for job in self.files.jobs])
-
     def close(self) -> None:
         """Remove the network and the volumes of replicas; a second call does nothing."""
         self._undo.close()
 
-    def _status(self, job: TrainingJob, memo: Mapping[str, Any]) -> dict[str, Any]:
-        told = sorted((*memo["events"], *self._events), key=lambda event: float(event[0]))
-        events = [[event[0], *event[2:]] for event in told if event[1] == job.name]
-        about: dict[str, Any] = {"kind": job.kind, "name": job.name, "namespace": job.namespace}
-        about |= {"framework": KINDS[job.kind].framework, "counters": memo.get("counters", {}).get(job.name, {})}
-        if not is_ours(job):
-            about["managed_by"] = job.policy.managed_by or ""
-        if reason := memo.get("queued", {}).get(job.name):
-            about["queued"] = reason
-        if job.name in memo.get("lingering", ()):
-            about["lingering"] = linger_text(job)
-        status = memo["statuses"].get(job.name, {})
-        own = {group.vertex for group in self._groups.values() if group.job.name == job.name}
-        latest = sorted(self._reader.latest.copy().items())
-        reports = {loop_item(vertex, index): report for (vertex, index), report in latest if vertex in own}
-        if job.kind == "TrainJob" and reports:
-            status = {**status, "trainerStatus": trainer_status(reports, status.get("started_at"))}
-        unready = {
-            loop_item(vertex, index): why
-            for (vertex, index), why in sorted(self._unready.copy().items())
-            if vertex in own and why
-        }
-        usage = {name: used for name, used in self._usage.items() if name.rpartition("-")[0] in own}
-        requests = {vertex: asked for vertex, asked in self._requests.items() if vertex in own}
-        return {
-            **about,
-            "status": status,
-            "events": events,
-            "reports": reports,
-            "unready": unready,
-            "usage": usage,
-            "requests": requests,
-        }
-
     # ------------------------------------------------------------------------------------------------- tuning
-
-    def _tuning_news(self, job: TrainingJob, events: Sequence[Sequence[Any]]) -> list[str]:
-        """Return what the control vertex of a job has decided, once."""
-        if job.tuning is None or job.name in self._told_tuned:
-            return []
-        found = [event[4] for event in events if event[1] == job.name and event[3] == TUNED_EVENT]
-        self._told_tuned.update([job.name] if found else [])
-        return [f"{job.kind} {job.name} tuned: {text}" for text in found]
 
     def choice_of(self, job: str) -> TuningChoice | None:
         """Return what an earlier process of the run has decided for a job."""
@@ -532,8 +419,6 @@ class LocalJobs:
         self._choices[name] = choice
         job = tuned(next(one for one in self.files.jobs if one.name == name), choice.replicas, choice.requests)
         self._regroup(job)
-        own = [group for group in self._groups.values() if group.job.name == name]
-        self._requests |= {group.vertex: requests_of(group.spec.template).amounts for group in own}
         if mpi.uses_mpi(job) and self._network is not None:
             self._write_mpi_files(job)
 
@@ -541,13 +426,6 @@ class LocalJobs:
         """Let the replicas of a job be those of a changed one."""
         for type, spec in job.replicas.items():
             self._groups[job.name, type] = replace(self._groups[job.name, type], job=job, spec=spec)
-
-    def is_suspended(self, job: str) -> bool:
-        """Whether no replica of a job is to run now."""
-        statuses = self._memo["statuses"] if self._memo is not None else {}
-        return any(
-            one["type"] == SUSPENDED and one["status"] == "True" for one in statuses.get(job, {}).get("conditions", ())
-        )
 
     def open_trial(self, job: TrainingJob) -> tuple[str, LocalJobs]:
         """Make a trial of a job in a folder of its own; return its name and its host."""
@@ -694,23 +572,15 @@ class LocalJobs:
 
     def note_ready(self, replica: Replica, why_not: str) -> None:
         """Take why a replica is not ready, "" if it is."""
-        key = self._groups[replica.job, replica.type].vertex, replica.index
-        if self._unready.get(key, "") != why_not:
-            self._unready[key] = why_not
-            self._write_status()
+        self._status.note_ready(self._groups[replica.job, replica.type].vertex, replica.index, why_not)
 
     def note_event(self, replica: Replica, at: float, reason: str, message: str) -> None:
         """Take a warning about a replica for the user; `at` is in seconds since 1970."""
-        with self._writing:
-            self._events.append((at, replica.job, "Warning", reason, f"{replica.name}: {message}"))
-        self._write_status()
+        self._status.note_event(replica.job, at, reason, f"{replica.name}: {message}")
 
     def note_usage(self, vertex: str, index: int, cpu_s: float, memory: int) -> None:
         """Add what a container of a replica has used to that of its earlier containers and starts."""
-        with self._writing:
-            known = self._usage.get(loop_item(vertex, index), {"cpu_s": 0.0, "memory": 0})
-            used = {"cpu_s": round(known["cpu_s"] + cpu_s, 3), "memory": max(known["memory"], memory)}
-            self._usage[loop_item(vertex, index)] = used
+        self._status.note_usage(vertex, index, cpu_s, memory)
 
     def why_failed(self, replica: Replica) -> str:
         """Return why an ended replica could not use its network, "" if it could."""
@@ -757,10 +627,6 @@ class LocalJobs:
             limits=container.limits,
             allocatable=dict(zip(("cpu", "memory"), room_of()[:2], strict=True)),
         )
-
-
-def _last_change(status: Mapping[str, Any]) -> float:
-    return max((one["updated_at"] for one in status.get("conditions", ())), default=0.0)
 
 
 def _read_only(spec: ReplicaSpec) -> ReplicaSpec:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from weft.engine.policy import ControlledBubble
 from weft.frontends.training.compiler import as_json, groups_of
 from weft.frontends.training.controller import FIRST_DELAY_S, RESUME, SCALE, SUSPEND, TUNE, prepare, reconcile
 from weft.frontends.training.kinds import KINDS
@@ -532,3 +533,64 @@ def test_a_job_is_deleted_once_after_its_time_to_live():
         cluster.ask()
     assert [line[3] for line in cluster.memo["events"]].count("SuccessfulDeleteJob") == 1
     assert cluster.memo["counters"]["short"]["jobs_deleted_total"] == 1
+
+
+def test_what_is_done_is_counted_once():
+    cluster = Cluster(job(policy=EXIT_CODE, PS=1, Worker=2))
+    for _ in range(3):
+        cluster.ask()
+    counters = cluster.memo["counters"]["job"]
+    assert counters == {"jobs_created_total": 1, "created_pods_total": 3, "succeeded_service_creation_total": 3}
+    for code in (130, 137, 130):  # the second and third replacements wait for their pauses
+        cluster.end("worker", 1, code)
+        for _ in range(3):
+            cluster.ask()
+        cluster.now += 60
+        cluster.ask()
+    counters = cluster.memo["counters"]["job"]
+    assert counters.pop("jobs_restarted_total") >= 1
+    assert counters == {
+        "jobs_created_total": 1,
+        "created_pods_total": 6,
+        "failed_pods_total": 3,
+        "deleted_pods_total": 3,
+        "succeeded_service_creation_total": 3,
+    }
+    cluster.ask(FakeRequest(SCALE, {"worker": 1}))
+    cluster.ask(FakeRequest(SUSPEND))
+    cluster.ask()
+    counters = cluster.memo["counters"]["job"]
+    assert (counters["created_pods_total"], counters["deleted_pods_total"]) == (6, 6)
+    cluster.ask(FakeRequest(RESUME))
+    cluster.ask()
+    counters = cluster.memo["counters"]["job"]
+    assert (counters["created_pods_total"], counters["succeeded_service_creation_total"]) == (8, 5)
+    cluster.end("worker", 0, 0)
+    cluster.ask()
+    cluster.ask()
+    counters = cluster.memo["counters"]["job"]
+    assert (counters["created_pods_total"], counters["deleted_pods_total"]) == (8, 7)  # the worker that succeeded stays
+    assert (counters["failed_pods_total"], counters["succeeded_service_creation_total"]) == (3, 5)
+
+
+def test_pods_without_a_place_and_pod_groups_are_counted_when_they_come():
+    policy = RunPolicy(scheduling=SchedulingPolicy(min_available=2))
+    cluster = Cluster(job(run=policy, Worker=4))
+    cluster.gangs = {"job.gang": ControlledBubble("job.gang", False, 2)}
+    cluster.ask()
+    counters = cluster.memo["counters"]["job"]
+    assert (counters["created_pods_total"], counters["created_pod_groups_total"]) == (2, 1)
+    assert counters["succeeded_service_creation_total"] == 2
+    cluster.gangs = {"job.gang": ControlledBubble("job.gang", True, 0)}
+    for _ in range(3):
+        cluster.ask()
+    counters = cluster.memo["counters"]["job"]
+    assert (counters["created_pods_total"], counters["succeeded_service_creation_total"]) == (4, 4)
+    cluster.ask(FakeRequest(SUSPEND))
+    cluster.ask(FakeRequest(RESUME))
+    for index in range(4):
+        cluster.end("worker", index, 0)
+    cluster.ask()
+    cluster.ask()
+    counters = cluster.memo["counters"]["job"]
+    assert (counters["created_pod_groups_total"], counters["deleted_pod_groups_total"]) == (2, 2)

@@ -15,8 +15,8 @@ def container(image: str = "kubeflow/mnist:v1", command: tuple[str, ...] = (), a
     return Container(name="tensorflow", image=image, command=command, args=args)
 
 
-def resolver(near: Path, maps=(), engine="") -> ImageResolver:
-    return ImageResolver(near, maps, near / "copies", engine)
+def resolver(near: Path, maps=()) -> ImageResolver:
+    return ImageResolver(near, maps, near / "copies")
 
 
 class TestDockerfile:
@@ -159,9 +159,6 @@ class TestResolver:
     def test_a_command_needs_no_image(self, tmp_path):
         asks = container(command=("echo", "a"), args=("b",))
         assert resolver(tmp_path).resolve(asks).words(asks) == ("echo", "a", "b")
-
-    def test_an_engine_runs_what_nothing_else_explains(self, tmp_path):
-        assert resolver(tmp_path, engine="podman").resolve(container()).engine_image == "kubeflow/mnist:v1"
 
     def test_the_question_says_what_to_write_where(self, tmp_path):
         with pytest.raises(NotFoundError) as raised:
