@@ -114,6 +114,11 @@ def message_as(kind: Any, value: Any, source: Party) -> Any:
         raise PartyMessageError(f"{source} has sent a message that is malformed: {error}", party=source.id) from None
 
 
+def _shuffled(count: int) -> Array:
+    """Return the numbers below `count` in a secret order: that of random keys of 64 bits."""
+    return np.argsort(np.frombuffer(secrets.token_bytes(8 * count), dtype=np.uint64), kind="stable")
+
+
 def _within(values: Array, least: int, most: int) -> bool:
     return not len(values) or bool(values.min() >= least and values.max() <= most)
 
@@ -331,7 +336,7 @@ class HostTree:
         self._places[active] = np.arange(len(active))
         self._shift = len(active) if opening.copies == 2 else 0
         self._features, self._own = features, self._bins.only(features)
-        self._order = np.array(secrets.SystemRandom().sample(range(self._own.candidates), self._own.candidates), int)
+        self._order = _shuffled(self._own.candidates)
         self._rows = {0: np.arange(rows)}
         while (value := self._part.channel.receive("level", self._guest)) is not None:
             level = message_as(_Level, value, self._guest)
@@ -352,12 +357,12 @@ class HostTree:
         rows = self._node(node)
         rows = rows[self._places[rows] >= 0]
         found = cumulated(cells, self._places[rows], self._own.codes[rows], self._own.sizes, self._shift)
-        upper = found.right_sums.tolist() if self._shift else []
-        lower = sorted(set(range(len(found.sums))) - set(upper))
-        groups = [secrets.SystemRandom().sample(some, len(some)) for some in (lower, upper)]
+        upper = found.right_sums if self._shift else np.empty(0, dtype=np.int64)
+        lower = np.setdiff1d(np.arange(len(found.sums)), upper)
+        groups = [some[_shuffled(len(some))] for some in (lower, upper)]
         places = np.empty(len(found.sums) + 1, dtype=np.int32)
-        places[groups[0] + groups[1]], places[-1] = np.arange(len(found.sums)), -1
-        mixed = [[found.sums[at] for at in group] for group in groups]
+        places[np.concatenate(groups)], places[-1] = np.arange(len(found.sums)), -1
+        mixed = [[found.sums[at] for at in group.tolist()] for group in groups]
         width = sum_width(self._h_bits, len(rows))
         return {
             "index": places[found.places][self._order],
