@@ -9,7 +9,6 @@ and others 2021 (packed derivatives).
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,6 +32,7 @@ from weft.frontends.federated.crypto.histograms import (
     packed,
     unpacked,
 )
+from weft.frontends.federated.crypto.orders import shuffled
 from weft.model.errors import PartyMessageError
 
 if TYPE_CHECKING:
@@ -112,11 +112,6 @@ def message_as(kind: Any, value: Any, source: Party) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise PartyMessageError(f"{source} has sent a message that is malformed: {error}", party=source.id) from None
-
-
-def _shuffled(count: int) -> Array:
-    """Return the numbers below `count` in a secret order: that of random keys of 64 bits."""
-    return np.argsort(np.frombuffer(secrets.token_bytes(8 * count), dtype=np.uint64), kind="stable")
 
 
 def _within(values: Array, least: int, most: int) -> bool:
@@ -336,7 +331,7 @@ class HostTree:
         self._places[active] = np.arange(len(active))
         self._shift = len(active) if opening.copies == 2 else 0
         self._features, self._own = features, self._bins.only(features)
-        self._order = _shuffled(self._own.candidates)
+        self._order = shuffled(self._own.candidates)
         self._rows = {0: np.arange(rows)}
         while (value := self._part.channel.receive("level", self._guest)) is not None:
             level = message_as(_Level, value, self._guest)
@@ -359,7 +354,7 @@ class HostTree:
         found = cumulated(cells, self._places[rows], self._own.codes[rows], self._own.sizes, self._shift)
         upper = found.right_sums if self._shift else np.empty(0, dtype=np.int64)
         lower = np.setdiff1d(np.arange(len(found.sums)), upper)
-        groups = [some[_shuffled(len(some))] for some in (lower, upper)]
+        groups = [some[shuffled(len(some))] for some in (lower, upper)]
         places = np.empty(len(found.sums) + 1, dtype=np.int32)
         places[np.concatenate(groups)], places[-1] = np.arange(len(found.sums)), -1
         mixed = [[found.sums[at] for at in group.tolist()] for group in groups]
