@@ -36,14 +36,14 @@ def test_a_point_of_small_order_is_an_error_wherever_it_is(at):
 def test_what_a_killed_process_leaves_is_done_here(monkeypatch):
     started = []
 
-    class Killed(subprocess.Popen):
+    class Killed(subprocess.Popen[bytes]):
         def __init__(self, *words, **options):
             super().__init__(*words, **options)
             started.append(self)
             self.kill()
             self.wait()
 
-    monkeypatch.setattr(curve_powers.subprocess, "Popen", Killed)
+    monkeypatch.setattr(subprocess, "Popen", Killed)
     found = multiplied(NUMBER, POINTS, processes=3)
     monkeypatch.undo()
     assert started
@@ -54,12 +54,12 @@ def test_what_a_killed_process_leaves_is_done_here(monkeypatch):
 def test_the_secret_number_stands_in_no_command(monkeypatch):
     commands = []
 
-    class Noted(subprocess.Popen):
+    class Noted(subprocess.Popen[bytes]):
         def __init__(self, command, **options):
             commands.append(command)
             super().__init__(command, **options)
 
-    monkeypatch.setattr(curve_powers.subprocess, "Popen", Noted)
+    monkeypatch.setattr(subprocess, "Popen", Noted)
     multiplied(NUMBER, POINTS, processes=2)
     assert commands
     assert not any(NUMBER.hex() in word or repr(NUMBER) in word for command in commands for word in command)
