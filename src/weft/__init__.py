@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from weft.model.errors import PartyMessageError as PartyMessageError
     from weft.model.errors import PartyRefusedError as PartyRefusedError
     from weft.model.errors import PartyUnreachableError as PartyUnreachableError
+    from weft.model.errors import PartyVersionError as PartyVersionError
     from weft.model.errors import PeerMovedError as PeerMovedError
     from weft.model.errors import PipelineError as PipelineError
     from weft.model.errors import ProgramError as ProgramError
@@ -123,9 +124,9 @@ _HOMES = {
         "FederatedFileError", "ForbiddenError", "GraphError", "InputLimitError", "InternalError", "InvalidTransition",
         "JobFileError",
         "MissingExtraError", "NotFoundError", "OutOfMemoryError", "PartyError", "PeerMovedError",
-        "PartyIdentityError", "PartyMessageError", "PartyRefusedError", "PartyUnreachableError", "PipelineError",
-        "ProgramError", "RunCancelledError", "RunFailedError", "SqlError", "TaskError", "UnreadableError",
-        "UsageError", "WeftError",
+        "PartyIdentityError", "PartyMessageError", "PartyRefusedError", "PartyUnreachableError", "PartyVersionError",
+        "PipelineError", "ProgramError", "RunCancelledError", "RunFailedError", "SqlError", "TaskError",
+        "UnreadableError", "UsageError", "WeftError",
     ),
     "weft.model.program": ("Program",),
     "weft.model.resources": ("Placement", "Resources"),

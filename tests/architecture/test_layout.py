@@ -73,6 +73,7 @@ PUBLIC = {
     "PartyMessageError",
     "PartyRefusedError",
     "PartyUnreachableError",
+    "PartyVersionError",
     "PeerMovedError",
     "PipelineError",
     "Placement",

@@ -28,7 +28,8 @@
     │   ├── PartyIdentityError       a certificate, signature or role is not the one that was agreed
     │   ├── PartyMessageError        a message breaks the protocol
     │   ├── PartyRefusedError        a party does not allow it
-    │   └── PartyUnreachableError    a party does not answer
+    │   ├── PartyUnreachableError    a party does not answer
+    │   └── PartyVersionError        a party has another version of a component's messages
     ├── MissingExtraError        2   an optional dependency is not installed
     └── InternalError           70   a fault of Weft itself
         └── InvalidTransition        a state transition that no table allows; carries the history
@@ -289,6 +290,12 @@ class PartyUnreachableError(PartyError):
     """A party does not answer."""
 
     code = "WEFT604"
+
+
+class PartyVersionError(PartyError):
+    """A party has another version of the messages of a component."""
+
+    code = "WEFT605"
 
 
 class InternalError(WeftError):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from weft.frontends.federated.components.registry import protocol_of
 from weft.frontends.federated.coordination.coordinator import SUCCESS, Coordination
 from weft.frontends.federated.schema import Party
 from weft.frontends.federated.selection import component_limits, first_steps, jobs_before, whole_number
@@ -31,6 +32,7 @@ def coordination_of(id: str, digest: str, job: FederatedJob) -> Coordination:
         runs_at=runs_at,
         parts=taking_part,
         cores={str(part): cores_of(job, part) for part in taking_part},
+        protocols=protocols_by_part(job, taking_part),
         timeout=float(whole_number(parameters.get("timeout"))),
         fail_after=float(whole_number(parameters.get("fail_after"))),
         time_limits={name: one.timeout_s for name, one in component_limits(job).items() if one.timeout_s},
@@ -46,6 +48,18 @@ def cores_of(job: FederatedJob, part: Party) -> int:
         return 1
     cores = whole_number(parameters.get("task_cores")) or whole_number(parameters.get("processors_per_node")) or 1
     return cores * (whole_number(parameters.get("task_parallelism")) or 1)
+
+
+def protocols_by_part(job: FederatedJob, parts: Sequence[Party]) -> dict[str, dict[str, int]]:
+    """Return `protocols_of` for parts, by their names."""
+    return {str(part): protocols_of(job, part) for part in parts}
+
+
+def protocols_of(job: FederatedJob, part: Party) -> dict[str, int]:
+    """Return the versions of messages that this party has of the modules that a part runs."""
+    runs = plan_of(job, part).components
+    modules = {one.module for name, one in job.dsl.components.items() if runs[name].runs}
+    return {module: protocol_of(module) for module in sorted(modules)}
 
 
 def cores_at(job: FederatedJob, party: str) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.frontends.federated.coordination.coordinator import (
     FAILED,
@@ -69,7 +70,15 @@ from weft.parties.drivers import ComponentEnd, DriverCalls, DriverPlan, JobDrive
 from weft.parties.failures import for_others, line_of
 from weft.parties.inputs import InputFinder, plan_of, task_of
 from weft.parties.job_records import JobRecords
-from weft.parties.job_rules import changed_components, coordination_of, cores_at, digest_of, kept_components
+from weft.parties.job_rules import (
+    changed_components,
+    coordination_of,
+    cores_at,
+    digest_of,
+    kept_components,
+    protocols_by_part,
+    protocols_of,
+)
 from weft.parties.ledger import JobEntry
 from weft.parties.loop import PartyLoop, Subject
 from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
@@ -135,10 +144,9 @@ class PartyWork(JobRecords):
         ledger = self._around.ledger
         for job, role, party, state in ledger.participations():
             self._runner.sweep(job, Party(role, party))
-            self.loop.add(Subject(job, Party(role, party)), PartMachine(read_participation(state), self._calls))
+            self.loop.add(Subject(job, Party(role, party)), self._part_read(state))
         for job, state in ledger.coordinations():
-            found = read_coordination(state)
-            self.loop.add(Subject(job), CoordinationMachine(found, self._calls))
+            self.loop.add(Subject(job), self._job_read(read_coordination(state)))
         for subject in self.loop.subjects():
             self.loop.post(subject, Restarted() if subject.part is not None else Submitted())
             machine = self.loop.machine(subject)
@@ -265,7 +273,7 @@ class PartyWork(JobRecords):
         self.loop.call(
             Subject(id),
             Rerun(keep, entry.digest),
-            lambda: CoordinationMachine(self.coordination(id) or state, self._calls),
+            lambda: self._job_read(self.coordination(id) or state),
         )
         with self.ledger.write() as write:
             write.set_job(id, about=msgspec.json.encode(about).decode())
@@ -514,10 +522,20 @@ class PartyWork(JobRecords):
         assert part is not None
         states = [one for one in self.ledger.participations(id) if (one[1], one[2]) == part]
         if states:
-            return PartMachine(read_participation(states[0][3]), self._calls)
+            return self._part_read(states[0][3])
         entry = self.entry(id)
-        state = Participation(job=id, part=part, initiator=Party(entry.initiator_role, entry.initiator))
-        return PartMachine(state, self._calls)
+        initiator, protocols = Party(entry.initiator_role, entry.initiator), protocols_of(self.job(id), part)
+        return PartMachine(Participation(job=id, part=part, initiator=initiator, protocols=protocols), self._calls)
+
+    def _job_read(self, state: Coordination) -> CoordinationMachine:
+        """Return the machine of a job that was kept; see `_part_read`."""
+        protocols = protocols_by_part(self.job(state.job), state.parts)
+        return CoordinationMachine(replace(state, protocols=protocols), self._calls)
+
+    def _part_read(self, text: str) -> PartMachine:
+        """Return the machine of a part that was kept; another release may have kept it, with other messages."""
+        state = read_participation(text)
+        return PartMachine(replace(state, protocols=protocols_of(self.job(state.job), state.part)), self._calls)
 
 
 def said(failure: PartFailure) -> str:

@@ -29,7 +29,7 @@ PARTS = (GUEST, HOST, ARBITER)
 class Job:
     """A job whose messages all arrive at once; `does` has what a process does when it may go."""
 
-    def __init__(self, *, components=("a", "b"), declines=None, queued=(), does=None, **options):
+    def __init__(self, *, components=("a", "b"), declines=None, queued=(), does=None, versions=None, **options):
         self.now = 0.0
         self.components, self.declines, self.queued = list(components), declines, set(queued)
         self.does = does or (lambda part, component, attempt: PartStatus.SUCCESS)
@@ -42,7 +42,10 @@ class Job:
             cores={str(part): 1 for part in PARTS},
             **options,
         )
-        self.parts: dict[Party, Any] = {part: p.Participation(job="job", part=part, initiator=GUEST) for part in PARTS}
+        self.parts: dict[Party, Any] = {
+            part: p.Participation(job="job", part=part, initiator=GUEST, protocols=(versions or {}).get(part, {}))
+            for part in PARTS
+        }
         self.ended, self.effects = [], []
         self.prepares = True
         self.queue = []
@@ -305,7 +308,7 @@ def test_cores_go_back_if_the_initiator_is_not_heard_of_for_long():
 def test_wishes_of_others_and_broken_documents_are_not_taken():
     job = Job().begin()
     wish = job.parts[HOST].wish
-    stranger = msgspec.structs.replace(wish, initiator=Party("guest", "9"), version=99)
+    stranger = replace(wish, initiator=Party("guest", "9"), version=99)
     job.post(HOST, p.WishReceived(stranger))
     assert job.parts[HOST].wish == wish
     assert wish.components["a"].want is Want.GO
@@ -413,3 +416,52 @@ def test_parties_of_a_running_job_are_asked_at_even_times_however_long_nothing_h
         job.now = job.state.pull_at
         job.post(None, c.CoordinationTick())
         assert job.state.pull_at == job.now + c.PULL_S
+
+
+NEW, OLD = {"Trees": 2, "Reader": 1}, {"Trees": 1}
+OLDER_HOST = PartFailure(
+    "host 2 has version 1 of the messages of Trees, and guest 1 has version 2",
+    "2",
+    "WEFT605",
+    "Install the release of Weft of party 1 at party 2, too, or an older one at both.",
+)
+
+
+@pytest.mark.parametrize("says", [OLD, {}], ids=["tells_its_version", "of_before_versions"])
+def test_a_job_between_parties_of_different_versions_is_refused_before_a_component_starts(says):
+    protocols = {str(GUEST): NEW, str(HOST): NEW}
+    job = Job(versions={GUEST: NEW, HOST: says}, protocols=protocols).begin()
+    assert (job.state.status, job.state.cause) == ("failed", OLDER_HOST)
+    assert job.causes() == {OLDER_HOST}
+    assert job.state.settled
+    assert not any(isinstance(one, tuple) and isinstance(one[1], p.StartProcess) for one in job.effects)
+
+
+def test_a_part_refuses_the_wish_of_an_initiator_with_another_version():
+    """An initiator of before there were versions does not compare them itself."""
+    state = p.Participation(job="job", part=HOST, initiator=GUEST, protocols=NEW)
+    wish = Wish(job="job", part=HOST, initiator=GUEST, digest="d", cores=1, epoch=1, version=1, phase=JobPhase.CREATE)
+    state, effects = p.participate(state, p.WishReceived(wish), 0.0)
+    assert [type(one) for one in effects] == [p.SendReport]
+    assert state.report.phase is PartPhase.REFUSED
+    assert state.report.reason == (
+        "guest 1 has version 1 of the messages of Trees, and host 2 has version 2. "
+        "Install the release of Weft of party 2 at party 1, too, or an older one at both."
+    )
+    assert state.report.protocols == NEW
+    later = replace(wish, epoch=2, protocols=NEW)
+    state, effects = p.participate(state, p.WishReceived(later), 1.0)
+    assert p.AskApproval() in effects
+    assert not state.refused
+
+
+def test_versions_are_compared_again_when_another_release_goes_on_with_a_job():
+    protocols = {str(part): NEW for part in PARTS}
+    job = Job(versions=dict.fromkeys(PARTS, OLD), protocols={str(part): OLD for part in PARTS}, does=lambda *_: None)
+    job.begin()
+    assert job.state.status == "running"
+    job.state = replace(job.state, protocols=protocols)
+    job.parts[GUEST] = replace(job.parts[GUEST], protocols=NEW)
+    job.post(None, c.Submitted())
+    assert job.state.status == "failed"
+    assert job.state.cause.code == "WEFT605"

@@ -22,7 +22,8 @@ from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart,
 from weft.frontends.federated.components.columns import checked_columns
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.inputs import compare_settings, labels_of, number, only_frame, word
-from weft.frontends.federated.crypto.psi import ECDH, power, shared_positions, shuffled, tags
+from weft.frontends.federated.crypto.orders import shuffled
+from weft.frontends.federated.crypto.psi import ECDH, power, shared_positions, tags
 from weft.frontends.federated.crypto.transfer import KeyReceiver, KeySender, opened, sealed
 from weft.frontends.federated.wire import decode, encode
 from weft.model.errors import PartyMessageError, UsageError
@@ -133,7 +134,7 @@ def _serve(part: ComponentPart, frame: PartyFrame, columns: list[str], guest: Pa
         raise PartyMessageError(f"{guest} has sent no plan", party=guest.id)
     compare_settings(part, {"target_cols": columns, "the number of blocks": blocks}, plan, guest)
     texts = _texts(part, frame, columns)
-    order = shuffled(len(frame))
+    order = shuffled(len(frame)).tolist()
     channel.send("points", secret.pack(secret.hashed([str(frame.ids[at]) for at in order])), guest)
     channel.send("tags", tags(secret.again(channel.receive("points", guest), guest.id)), guest)
     asked = [_asked(channel.receive("block", guest), len(frame), guest) for _ in range(blocks)]

@@ -24,6 +24,7 @@ from weft.frontends.federated.components.base import GUEST, HOST, ComponentPart,
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.inputs import only_frame
 from weft.frontends.federated.components.spu import agree_on_spu, common_ids
+from weft.frontends.federated.crypto.orders import shuffled
 from weft.frontends.federated.crypto.psi import (
     ECDH,
     METHODS,
@@ -33,7 +34,6 @@ from weft.frontends.federated.crypto.psi import (
     in_random_order,
     power,
     shared_positions,
-    shuffled,
     tags,
 )
 from weft.model.errors import PartyMessageError, UsageError
@@ -175,7 +175,7 @@ def _host(part: ComponentPart, frame: PartyFrame, methods: Mapping[Party, str]) 
     ):
         return _host_with_spu(part, frame, guest)
     order = shuffled(len(frame))
-    ids = [str(frame.ids[at]) for at in order]
+    ids = [str(frame.ids[at]) for at in order.tolist()]
     if method == RAW:
         channel.send("ids", _plain_tags(part, ids), guest)
     elif method == RSA:
@@ -190,7 +190,7 @@ def _host(part: ComponentPart, frame: PartyFrame, methods: Mapping[Party, str]) 
     if not _synced(part):
         return None, _count(channel.receive("count", guest), frame, guest)
     rows = _rows(channel.receive("rows", guest), len(frame), guest)
-    return frame.take(np.array(order, dtype=np.int64)[rows]), len(rows)
+    return frame.take(order[rows]), len(rows)
 
 
 def _guest_with_spu(part: ComponentPart, frame: PartyFrame, host: Party) -> tuple[PartyFrame, int]:

@@ -60,6 +60,9 @@ COMPONENTS: Final[Mapping[str, str]] = {
     "Union": "union:run",
 }
 """The function of each module, as `module:function` below this package."""
+FIRST_PROTOCOL: Final = 1
+_PROTOCOLS: Final[Mapping[str, int]] = {"HeteroFastSecureBoost": 2, "HeteroSecureBoost": 2}
+"""The versions of messages of modules that have changed them; each change raises its version by one."""
 
 
 def component(module: str) -> Run:
@@ -70,6 +73,11 @@ def component(module: str) -> Run:
     name, _, function = target.partition(":")
     run: Run = getattr(import_module(f"{_HOME}.{name}"), function)
     return run
+
+
+def protocol_of(module: str) -> int:
+    """Return the version of the messages between the parts of a module: parts with different ones do not run."""
+    return _PROTOCOLS.get(module, FIRST_PROTOCOL)
 
 
 def no_module(module: str) -> str:

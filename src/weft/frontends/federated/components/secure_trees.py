@@ -9,7 +9,6 @@ and others 2021 (packed derivatives).
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,6 +32,7 @@ from weft.frontends.federated.crypto.histograms import (
     packed,
     unpacked,
 )
+from weft.frontends.federated.crypto.orders import shuffled
 from weft.model.errors import PartyMessageError
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ class HostTree:
         self._places[active] = np.arange(len(active))
         self._shift = len(active) if opening.copies == 2 else 0
         self._features, self._own = features, self._bins.only(features)
-        self._order = np.array(secrets.SystemRandom().sample(range(self._own.candidates), self._own.candidates), int)
+        self._order = shuffled(self._own.candidates)
         self._rows = {0: np.arange(rows)}
         while (value := self._part.channel.receive("level", self._guest)) is not None:
             level = message_as(_Level, value, self._guest)
@@ -352,12 +352,12 @@ class HostTree:
         rows = self._node(node)
         rows = rows[self._places[rows] >= 0]
         found = cumulated(cells, self._places[rows], self._own.codes[rows], self._own.sizes, self._shift)
-        upper = found.right_sums.tolist() if self._shift else []
-        lower = sorted(set(range(len(found.sums))) - set(upper))
-        groups = [secrets.SystemRandom().sample(some, len(some)) for some in (lower, upper)]
+        upper = found.right_sums if self._shift else np.empty(0, dtype=np.int64)
+        lower = np.setdiff1d(np.arange(len(found.sums)), upper)
+        groups = [some[shuffled(len(some))] for some in (lower, upper)]
         places = np.empty(len(found.sums) + 1, dtype=np.int32)
-        places[groups[0] + groups[1]], places[-1] = np.arange(len(found.sums)), -1
-        mixed = [[found.sums[at] for at in group] for group in groups]
+        places[np.concatenate(groups)], places[-1] = np.arange(len(found.sums)), -1
+        mixed = [[found.sums[at] for at in group.tolist()] for group in groups]
         width = sum_width(self._h_bits, len(rows))
         return {
             "index": places[found.places][self._order],

@@ -27,6 +27,7 @@ from weft.frontends.federated.coordination.records import (
     Want,
     Wish,
     is_newer,
+    version_failure,
 )
 from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of records are read at run time
 
@@ -60,7 +61,8 @@ class Attempt(Struct, frozen=True):
 class Coordination(Struct, frozen=True, kw_only=True):
     """The state of a job at its initiator.
 
-    `runs_at` has the parts of each component, `cores` the number of cores of each part by its name. `fail_after` is the
+    `runs_at` has the parts of each component, `cores` the number of cores of each part by its name, `protocols` the
+    versions of messages of the modules that it runs, as this party has them. `fail_after` is the
     seconds that a party may be unreachable for the initiator, or for a part (0: any time), `timeout` those from its
     start that the job may take (0: any). `wishes` are the present documents, `reports` the newest known ones, by the
     name of the part. `statuses` are those of components in FATE's words. `unreachable` has since when a party does not
@@ -78,6 +80,7 @@ class Coordination(Struct, frozen=True, kw_only=True):
     runs_at: Mapping[str, Sequence[Party]]
     parts: Sequence[Party]
     cores: Mapping[str, int]
+    protocols: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     fail_after: float = 0.0
     timeout: float = 0.0
     time_limits: Mapping[str, float] = field(default_factory=dict)
@@ -446,6 +449,8 @@ def _ended_early(state: Coordination, now: float) -> Coordination | None:
     """Return the ended job if a part has refused it, is away for too long, or its time is over."""
     for part in state.parts:
         report = state.reports.get(str(part))
+        if (failure := _versions_differ(state, part)) is not None:
+            return _finished(state, FAILED, failure, now)
         if report is not None and report.epoch == state.epoch and report.phase is PartPhase.REFUSED:
             return _finished(state, FAILED, PartFailure(f"{part} refused: {report.reason}", part.id), now)
         if _given_up(state, part, now):
@@ -459,6 +464,14 @@ def _ended_early(state: Coordination, now: float) -> Coordination | None:
         message = f"the job took longer than its timeout of {state.timeout:g} s"
         return _finished(state, TIMEOUT, PartFailure(message, state.initiator.id), now)
     return None
+
+
+def _versions_differ(state: Coordination, part: Party) -> PartFailure | None:
+    """Return that a part that has answered the present wish has other versions of messages than this party."""
+    report, wish, own = state.reports.get(str(part)), state.wishes.get(str(part)), state.protocols.get(str(part), {})
+    if report is None or wish is None or report.epoch != state.epoch or report.wish_version < wish.version:
+        return None
+    return version_failure(state.initiator, own, part, report.protocols) if wish.protocols == own else None
 
 
 def _starting(state: Coordination, now: float, effects: list[CoordinationEffect]) -> Coordination:
@@ -613,6 +626,7 @@ def _wish(state: Coordination, part: Party, version: int) -> Wish:
         job_status=state.status,
         statuses=state.statuses,
         cause=state.cause,
+        protocols=state.protocols.get(str(part), {}),
     )
 
 

@@ -25,6 +25,7 @@ from weft.frontends.federated.coordination.records import (
     Want,
     Wish,
     is_newer,
+    version_failure,
 )
 from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of records are read at run time
 
@@ -45,7 +46,7 @@ class Participation(Struct, frozen=True, kw_only=True):
 
     `started` and `ended` are when the part has heard that the job runs in this epoch, and has ended, in seconds since
     1970. `silent` has the parties that do not take values of a component, by component, and `hindered` in words why
-    some of them do not.
+    some of them do not. `protocols` has the versions of messages of this party, by the module that the part runs.
     """
 
     job: str
@@ -66,6 +67,7 @@ class Participation(Struct, frozen=True, kw_only=True):
     silent: Mapping[str, Sequence[str]] = field(default_factory=dict)
     hindered: Mapping[str, str] = field(default_factory=dict)
     report: Report | None = None
+    protocols: Mapping[str, int] = field(default_factory=dict)
 
 
 # -------------------------------------------------------------------------------------------------------------- events
@@ -243,7 +245,11 @@ def _taken(
             if state.wish is None or wish.epoch > state.wish.epoch:
                 # Each epoch is asked for anew: grants and approvals may have been taken back since the last one.
                 state = replace(state, approved=False, refused="", over=False, started=None, ended=None)
-                effects.append(AskApproval())
+                failure = version_failure(state.part, state.protocols, wish.initiator, wish.protocols)
+                if failure is None:
+                    effects.append(AskApproval())
+                else:
+                    state = replace(state, refused=f"{failure.message}. {failure.hint}")
             started = now if wish.phase is JobPhase.RUN and state.started is None else state.started
             ended = now if wish.phase is JobPhase.END and state.ended is None else state.ended
             return replace(state, wish=wish, started=started, ended=ended)
@@ -452,6 +458,7 @@ def _reported(state: Participation, wish: Wish, effects: list[ParticipationEffec
         silent=silent,
         hindered={party: why for party, why in state.hindered.items() if party in silent},
         components=state.components,
+        protocols=state.protocols,
     )
     if report == old:
         return state

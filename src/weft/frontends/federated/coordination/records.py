@@ -13,8 +13,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from weft.frontends.federated.components.registry import FIRST_PROTOCOL
 from weft.frontends.federated.schema import Party  # noqa: TC001 - fields of records are read at run time
-from weft.model.errors import PartyMessageError
+from weft.model.errors import PartyMessageError, PartyVersionError
 
 
 class JobPhase(Enum):
@@ -86,7 +87,10 @@ class ComponentOrder(Struct, frozen=True):
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What the initiator wants of a part. `job_status` and `statuses` tell the part how the job as a whole gets on."""
+    """What the initiator wants of a part. `job_status` and `statuses` tell the part how the job as a whole gets on.
+
+    `protocols` has the versions of messages that the initiator has, by the module that the part runs.
+    """
 
     job: str
     part: Party
@@ -100,6 +104,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     job_status: str = "waiting"
     statuses: Mapping[str, str] = field(default_factory=dict)
     cause: PartFailure | None = None
+    protocols: Mapping[str, int] = field(default_factory=dict)
 
 
 class ObservedAttempt(Struct, frozen=True):
@@ -116,6 +121,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """What a part observes. `wish_version` is that of the latest wish of this epoch that it follows.
 
     `silent` are the parties that do not take values of its components, and `hindered` has in words why some do not.
+    `protocols` has the versions of messages that the part has, by module.
     """
 
     job: str
@@ -128,6 +134,7 @@ class Report(Struct, frozen=True, kw_only=True):
     silent: Sequence[str] = ()
     hindered: Mapping[str, str] = field(default_factory=dict)
     components: Mapping[str, ObservedAttempt] = field(default_factory=dict)
+    protocols: Mapping[str, int] = field(default_factory=dict)
 
 
 Document = TypeVar("Document", Wish, Report)
@@ -150,3 +157,21 @@ def read_document(data: bytes | str, of: type[Document]) -> Document:
 def is_newer(document: Wish | Report, than: Wish | Report | None) -> bool:
     """Whether a document replaces another one about the same part."""
     return than is None or (document.epoch, document.version) > (than.epoch, than.version)
+
+
+def version_failure(part: Party, own: Mapping[str, int], other: Party, others: Mapping[str, int]) -> PartFailure | None:
+    """Return why two parts cannot run a job together: a module has another version of its messages at each.
+
+    None: they can. A module that is not named has the first version, as in releases that do not tell versions.
+    """
+    for module in sorted({*own, *others}):
+        mine, theirs = own.get(module, FIRST_PROTOCOL), others.get(module, FIRST_PROTOCOL)
+        if mine != theirs:
+            (version, older), (newer_version, newer) = sorted([(mine, part), (theirs, other)])
+            return PartFailure(
+                f"{older} has version {version} of the messages of {module}, and {newer} has version {newer_version}",
+                older.id,
+                PartyVersionError.code,
+                f"Install the release of Weft of party {newer.id} at party {older.id}, too, or an older one at both.",
+            )
+    return None

@@ -29,15 +29,16 @@ _MOST_PER_SLICE: Final = 4
 
 
 class EncryptedCells(NamedTuple):
-    """Encrypted integers one by one, and what is done with them: `add` two, `shift` many by some bits, make an `array`.
+    """Encrypted integers one by one, and what is done with them: `add` two, `stack` columns of them, make an `array`.
 
-    `prefixes` takes positions in an order, and ends, and returns the sums of the first ones up to each end. `capacity`
-    is the number of bits of a plaintext that is certainly not too large.
+    `stack` takes columns and a width, and returns of each one the sum of its integers, each shifted by so many bits
+    more than the next one. `prefixes` takes positions in an order, and ends, and returns the sums of the first ones up
+    to each end. `capacity` is the number of bits of a plaintext that is certainly not too large.
     """
 
     cells: Sequence[Any]
     add: Callable[[Any, Any], Any]
-    shift: Callable[[Sequence[Any], int], list[Any]]
+    stack: Callable[[Sequence[Sequence[Sequence[Any]]], int], list[Any]]
     array: Callable[[Sequence[Any]], Encrypted]
     prefixes: Callable[[Sequence[int], Sequence[int]], list[Any]]
     capacity: int
@@ -50,7 +51,7 @@ def cells_of(values: Encrypted) -> EncryptedCells:
         return EncryptedCells(
             values.cells,
             lambda one, other: one * other % n2,
-            lambda cells, bits: _powers(cells, bits, n2),
+            lambda columns, bits: _in_slices(columns, lambda some: _stacked(some, bits, n2)),
             lambda cells: PaillierArray(key, cells, (len(cells),), 0),
             values.prefix_sums,
             capacity(key),
@@ -60,7 +61,7 @@ def cells_of(values: Encrypted) -> EncryptedCells:
         return EncryptedCells(
             plain,
             lambda one, other: one + other,
-            lambda cells, bits: [one << bits for one in cells],
+            lambda columns, bits: [sum(_plain_stack(part, bits) for part in parts) for parts in columns],
             lambda cells: PlainArray(np.array(cells, dtype=object)),
             lambda order, ends: _plain_sums([plain[at] for at in order], ends),
             _PLAIN_BITS,
@@ -86,15 +87,7 @@ def packed(source: EncryptedCells, sums: Sequence[Any], width: int, beside: Sequ
     """
     count = _count(len(sums), len(beside), width, source.capacity)
     columns = [(sums[at::count], beside[at::count]) for at in range(count)]
-    found: list[Any] = [None] * count
-    for left in range(max((len(one) for pair in columns for one in pair), default=0), 0, -1):
-        begun = [at for at, one in enumerate(found) if one is not None]
-        for at, one in zip(begun, source.shift([found[at] for at in begun], width), strict=True):
-            found[at] = one
-        for at, pair in enumerate(columns):
-            for one in (column[-left] for column in pair if len(column) >= left):
-                found[at] = one if found[at] is None else source.add(found[at], one)
-    return source.array(found).masked()
+    return source.array(source.stack(columns, width)).masked()
 
 
 def unpacked(keys: PrivateKey, values: Encrypted, count: int, width: int, beside: int = 0) -> list[int]:
@@ -131,10 +124,21 @@ def _ciphertexts(count: int, width: int, bits: int) -> int:
     return -(-count // each)
 
 
-def _powers(cells: Sequence[Any], bits: int, modulus: Any) -> list[Any]:
-    """Return the cells to the power `2^bits`."""
-    exponent = gmpy2.mpz(1) << bits
-    return _in_slices(cells, lambda some: gmpy2.powmod_base_list(list(some), exponent, modulus))
+def _stacked(columns: Sequence[Sequence[Sequence[Any]]], bits: int, modulus: Any) -> list[Any]:
+    """Return of each column, which has lists of cells, the product of the cells to the powers `2^(bits place)`.
+
+    The last cell of a list has the place 0.
+    """
+    exponent, found = gmpy2.mpz(1) << bits, [gmpy2.mpz(1)] * len(columns)
+    longest = max((len(part) for parts in columns for part in parts), default=0)
+    for place in range(longest, 0, -1):
+        if place < longest:
+            found = gmpy2.powmod_base_list(found, exponent, modulus)
+        for at, parts in enumerate(columns):
+            for part in parts:
+                if len(part) >= place:
+                    found[at] = found[at] * part[-place] % modulus
+    return found
 
 
 def _decrypted(keys: PrivateKey, values: Encrypted) -> list[int]:
@@ -200,3 +204,7 @@ def cumulated(source: EncryptedCells, places: Array, codes: Array, sizes: Sequen
 def _plain_sums(values: Sequence[int], ends: Sequence[int]) -> list[int]:
     totals = [0, *itertools.accumulate(values)]
     return [totals[end] for end in ends]
+
+
+def _plain_stack(cells: Sequence[int], bits: int) -> int:
+    return sum(one << bits * place for place, one in enumerate(reversed(cells)))

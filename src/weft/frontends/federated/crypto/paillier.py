@@ -1,7 +1,9 @@
 """Paillier encryption of arrays of numbers, on gmpy2.
 
 Sources: Paillier 1999; Damgard, Jurik and Nielsen 2010, section 4.2 (randomness `h^x` with a short exponent, whose
-powers come from a table of a fixed base); decryption modulo both primes by the Chinese remainder theorem.
+powers come from a table of a fixed base); decryption modulo both primes by the Chinese remainder theorem. Ma, Han and
+Wang 2021: `h` generates a group whose order has one secret prime of `ORDER_BITS` bits for each prime of the modulus, so
+decryption takes powers with these in place of the primes. Numbers that are encrypted otherwise are decrypted too.
 
 A number modulo n^2 is `a (1 + n s)` with `a` below n, and the `s` of a product add up. So products of many numbers take
 factors of half the length (`halves`), which are multiplied and reduced in half the time.
@@ -42,6 +44,10 @@ _WINDOW: Final = 10
 _DIGITS: Final = 26
 """The digits of random exponents, which have 260 bits. Short ones are as good as long ones if discrete logarithms with
 short exponents are hard (Koshiba and Kurosawa 2004); the best known ways to find one of 256 bits take 2^128 steps.
+"""
+ORDER_BITS: Final = 256
+"""The bits of the secret primes in the order of the randomness. The best known way to find the factors of the modulus
+from numbers of such a group takes the root of one of them, 2^128 steps (Coron and others 2011).
 """
 MOST_BITS: Final = 8192
 """The longest key."""
@@ -154,17 +160,37 @@ class PaillierKey:
         return {"method": PAILLIER, "n": int(self.n), "h": int(self.h)}
 
 
-class PaillierSecret:
-    """The key that decrypts: the primes of the modulus."""
+class _Modulus:
+    """Decryption modulo one prime `2 a r + 1`, where `a` is the prime in the order of the key's randomness."""
 
-    def __init__(self, p: mpz, q: mpz) -> None:
+    def __init__(self, prime: mpz, a: mpz, n: mpz) -> None:
+        self.prime, self._square, self._order, self._rest = prime, prime * prime, 2 * a, (prime - 1) // (2 * a)
+        power = gmpy2.powmod(1 + n, self._order, self._square)
+        self._factor = gmpy2.invert((power - 1) // prime, prime)
+
+    def decrypted(self, cells: Sequence[mpz]) -> list[mpz]:
+        """Return the numbers modulo the prime."""
+        if not cells:
+            return []
+        bases = [one % self._square for one in cells]
+        return [self._number(one) for one in gmpy2.powmod_base_list(bases, self._order, self._square)]
+
+    def _number(self, power: mpz) -> mpz:
+        number, rest = gmpy2.f_divmod(power - 1, self.prime)
+        if rest:  # encrypted with any random number, as in the paper of Paillier
+            number = (gmpy2.powmod(power, self._rest, self._square) - 1) // self.prime
+            number *= gmpy2.invert(self._rest, self.prime)
+        return number * self._factor % self.prime
+
+
+class PaillierSecret:
+    """The key that decrypts: the primes of the modulus, and the primes `a` and `b` that divide these less one."""
+
+    def __init__(self, p: mpz, q: mpz, a: mpz, b: mpz) -> None:
         n = p * q
-        self._p, self._q, self._p2, self._q2 = p, q, p * p, q * q
-        x = mpz(secrets.randbelow(int(n) - 2) + 2)
-        self.public = PaillierKey(n, (-x * x) % n)
+        self.public = PaillierKey(n, _randomness(p, q, a, b))
+        self._p, self._q = _Modulus(p, a, n), _Modulus(q, b, n)
         self._q_inverse = gmpy2.invert(q, p)
-        self._hp = gmpy2.invert((gmpy2.powmod(1 + n, p - 1, self._p2) - 1) // p, p)
-        self._hq = gmpy2.invert((gmpy2.powmod(1 + n, q - 1, self._q2) - 1) // q, q)
 
     def decrypt(self, values: PaillierArray) -> Array:
         """See `PrivateKey.decrypt`. UsageError: a number has overflowed."""
@@ -173,15 +199,11 @@ class PaillierSecret:
 
     def decrypt_integers(self, values: PaillierArray) -> list[int]:
         """See `PrivateKey.decrypt_integers`: without regard to the scale."""
-        cells = values.cells
-        low = gmpy2.powmod_base_list([one % self._p2 for one in cells], self._p - 1, self._p2) if cells else []
-        high = gmpy2.powmod_base_list([one % self._q2 for one in cells], self._q - 1, self._q2) if cells else []
-        return [self._joined(one, other) for one, other in zip(low, high, strict=True)]
+        parts = zip(self._p.decrypted(values.cells), self._q.decrypted(values.cells), strict=True)
+        return [self._joined(one, other) for one, other in parts]
 
-    def _joined(self, low: mpz, high: mpz) -> int:
-        p, q, n = self._p, self._q, self.public.n
-        m_p = (low - 1) // p * self._hp % p
-        m_q = (high - 1) // q * self._hq % q
+    def _joined(self, m_p: mpz, m_q: mpz) -> int:
+        p, q, n = self._p.prime, self._q.prime, self.public.n
         value = m_q + q * ((m_p - m_q) * self._q_inverse % p)
         if value < self.public.most:
             return int(value)
@@ -337,12 +359,31 @@ def generate(bits: int) -> PaillierSecret:
         raise UsageError(f"a key of {bits} bits is not possible", hint=f"Use 2048 to {MOST_BITS}.")
     half = bits // 2
     while True:
-        p, q = random_prime(half), random_prime(bits - half)
+        (p, a), (q, b) = _prime_with_factor(half), _prime_with_factor(bits - half)
         # squares modulo n are one cyclic group only if p - 1 and q - 1 share no factor but 2
         if p == q or (p * q).bit_length() != bits or gmpy2.gcd(p - 1, q - 1) != 2:
             continue
         if gmpy2.gcd(p * q, (p - 1) * (q - 1)) == 1:
-            return PaillierSecret(p, q)
+            return PaillierSecret(p, q, a, b)
+
+
+def _prime_with_factor(bits: int) -> tuple[mpz, mpz]:
+    """Return a random prime that is 3 modulo 4, as the short randomness needs, and a prime factor of half of it."""
+    factor = random_prime(min(ORDER_BITS, bits // 2))
+    least = ((mpz(3) << (bits - 2)) // (2 * factor)) | 1
+    while True:
+        candidate = 2 * factor * (least + 2 * secrets.randbelow(int((mpz(1) << (bits - 2)) // (4 * factor)))) + 1
+        if candidate.bit_length() == bits and gmpy2.is_prime(candidate, 40):
+            return candidate, factor
+
+
+def _randomness(p: mpz, q: mpz, a: mpz, b: mpz) -> mpz:
+    """Return a random number whose order is twice the product of `a` and `b`, with the Jacobi symbol 1."""
+    n, rest = p * q, (p - 1) * (q - 1) // (2 * a * b)
+    while True:
+        found = gmpy2.powmod(mpz(secrets.randbelow(int(n) - 2) + 2), rest, n)
+        if gmpy2.gcd(found - 1, n) == 1:  # of order `a` modulo p, and `b` modulo q
+            return -found % n
 
 
 def random_prime(bits: int) -> mpz:

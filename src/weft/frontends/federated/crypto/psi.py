@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import gmpy2
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from gmpy2 import mpz
 
+from weft.frontends.federated.crypto.curve_powers import WIDTH, multiplied
+from weft.frontends.federated.crypto.orders import shuffled
 from weft.frontends.federated.crypto.paillier import random_prime
 from weft.frontends.federated.wire import Integers, integers
 from weft.model.errors import PartyMessageError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 ECDH, DH, RSA = "ecdh", "dh", "rsa"
 METHODS: Final = (ECDH, DH, RSA)
-_POINT: Final = 32
 _RESIDUE: Final = 256
 _TAG: Final = 16
 """The bytes of a doubly encrypted id that are compared: two of 10^6 ids collide with a probability below 2^-88."""
@@ -53,7 +53,7 @@ class EllipticPower:
     """
 
     def __init__(self) -> None:
-        self._key = X25519PrivateKey.generate()
+        self._number = secrets.token_bytes(WIDTH)  # X25519 clears its lowest three bits, and sets the highest one
 
     def hashed(self, ids: Sequence[str]) -> list[bytes]:
         """Return the hashes of ids, raised to the secret power."""
@@ -61,7 +61,7 @@ class EllipticPower:
 
     def again(self, wire: Any, party: str) -> list[bytes]:
         """Return what another party has raised, raised again. PartyMessageError: it is none."""
-        return self._raised(split(wire, _POINT, party), party)
+        return self._raised(split(wire, WIDTH, party), party)
 
     def pack(self, points: Sequence[bytes]) -> Any:
         """Return points as a value that travels."""
@@ -69,12 +69,11 @@ class EllipticPower:
 
     def read(self, wire: Any, party: str) -> list[bytes]:
         """Return the points of such a value. PartyMessageError: it is none."""
-        return split(wire, _POINT, party)
+        return split(wire, WIDTH, party)
 
     def _raised(self, points: Sequence[bytes], party: str = "") -> list[bytes]:
-        exchange, read = self._key.exchange, X25519PublicKey.from_public_bytes
         try:
-            return [exchange(read(one)) for one in points]
+            return multiplied(self._number, points)
         except ValueError:  # a point of small order, which no hash is
             raise PartyMessageError(f"party {party} has sent a point that is no hash of an id", party=party) from None
 
@@ -144,14 +143,7 @@ def shared_positions(mine: Any, theirs: Any, party: str) -> tuple[Array, Array]:
 
 def in_random_order(points: Sequence[bytes]) -> list[bytes]:
     """Return points in a secret order, so that nobody knows whose they are."""
-    return [points[at] for at in shuffled(len(points))]
-
-
-def shuffled(count: int) -> list[int]:
-    """Return the numbers below `count` in a secret order."""
-    order = list(range(count))
-    secrets.SystemRandom().shuffle(order)
-    return order
+    return [points[at] for at in shuffled(len(points)).tolist()]
 
 
 class RsaSigner:

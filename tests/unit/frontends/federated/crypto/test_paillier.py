@@ -99,6 +99,22 @@ def test_randomness_is_drawn_ahead_and_used_once():
     assert keys.decrypt_integers(sent) == values.tolist()
 
 
+@pytest.mark.parametrize("bits", [BITS, 2048])
+def test_randomness_has_an_order_of_two_secret_primes(bits):
+    keys = generate(bits)
+    n, noise = keys.public.n, keys.public.noise()
+    primes = [(one.prime, one._order // 2) for one in (keys._p, keys._q)]
+    assert math.prod(prime for prime, _ in primes) == n
+    for prime, factor in primes:
+        assert factor.bit_length() == min(256, bits // 4)
+        assert gmpy2.is_prime(factor)
+        assert (prime - 1) % factor == 0
+        assert gmpy2.powmod(keys.public.h, 2 * factor, prime) == 1
+        assert gmpy2.powmod(keys.public.h, 2, prime) != 1
+        assert gmpy2.powmod(noise, 2 * factor, prime**2) == 1
+    assert gmpy2.gcd(*(prime - 1 for prime, _ in primes)) == 2
+
+
 def test_who_decrypts_blinded_numbers_sees_others():
     x = RNG.normal(size=8)
     blinded, undo = KEY.encrypt(x).blinded()
@@ -143,7 +159,7 @@ def test_keys_and_arrays_travel():
         {"shape": [1], "scale": float("inf"), "cells": integers([1])},
         {"shape": [1], "scale": BITS, "cells": integers([1])},
         {"shape": [1], "scale": 0, "cells": integers([int(KEY.n)])},
-        {"shape": [2], "scale": 0, "cells": integers([1, int(KEYS._p)])},
+        {"shape": [2], "scale": 0, "cells": integers([1, int(KEYS._p.prime)])},
         np.zeros(3),
         "shape",
     ],
@@ -188,7 +204,7 @@ def test_keys_that_are_short_or_do_not_fit_are_refused():
     with pytest.raises(PartyMessageError, match="512 bits"):
         read_key(KEY.to_wire())
     residue = next(one for one in range(2, 100) if gmpy2.jacobi(one, KEY.n) != 1)
-    for wrong in ({"h": residue}, {"h": int(KEYS._p)}, {"n": int(gmpy2.next_prime(KEY.n))}):
+    for wrong in ({"h": residue}, {"h": int(KEYS._p.prime)}, {"n": int(gmpy2.next_prime(KEY.n))}):
         with pytest.raises(PartyMessageError, match="do not fit each other"):
             read_key(KEY.to_wire() | wrong, least_bits=BITS)
 
@@ -222,7 +238,7 @@ def test_digits_beyond_the_key_are_refused():
 
 def test_cells_are_those_of_the_formula_of_paillier():
     """Decrypt by the definition alone: L(c^lambda mod n^2) / L((1 + n)^lambda mod n^2) mod n."""
-    n, p, q = int(KEY.n), int(KEYS._p), int(KEYS._q)
+    n, p, q = int(KEY.n), int(KEYS._p.prime), int(KEYS._q.prime)
     order = math.lcm(p - 1, q - 1)
 
     def by_definition(cell):
