@@ -94,6 +94,19 @@ def test_values_pass_between_session_and_nodes(nodes, authority, monkeypatch, tm
         assert len(set(results[places])) == 2
 
 
+class Kept:
+    """A value."""
+
+    def get(self):
+        return 3
+
+
+def test_actors_are_refused_since_their_calls_are_not_encrypted(nodes, authority, monkeypatch):
+    use(monkeypatch, nodes, authority.issue("laptop"))
+    with weft.Session("cluster") as session, pytest.raises(weft.UsageError, match="actors use no TLS"):
+        session.actor(Kept)
+
+
 def test_nothing_passes_in_plain_text(nodes, files):
     """A reader whose bytes are recorded on their way: they have neither the name of the chunk nor the purpose."""
     seen = bytearray()

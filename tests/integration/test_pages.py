@@ -41,6 +41,7 @@ def test_the_pages_have_programs():
 @pytest.mark.parametrize("name", PAGES)
 def test_all_blocks_of_a_page_run_in_one_go(tmp_path, name, request):
     if name == "tensors.md":
+        pytest.importorskip("sparse", reason="the package sparse is not installed: pip install 'weft[sparse]'")
         pytest.importorskip("xarray")
         pytest.importorskip("zarr")
     if name == "ibis.md":

@@ -96,6 +96,30 @@ def test_graphs_run_at_all_machines(cluster, tmp_path):
     assert not ray.is_initialized()
 
 
+class Total:
+    """A number to which tasks of all machines add."""
+
+    def __init__(self):
+        self.value = 0
+
+    def add(self, more):
+        self.value += more
+        return self.value
+
+
+def adds(item, total):
+    return total.add(item).result(DEADLINE_S)
+
+
+def test_tasks_of_all_machines_call_an_actor(cluster, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "program")  # so that its machine is none of the cluster's
+    with weft.Session("ray", backups=False) as session:
+        for resources in (weft.Resources(cpu=0), weft.Resources(cpu=1)):
+            with session.actor(Total, resources=resources) as total:
+                assert max(session.map(adds, range(10), params={"total": total}).results()) == 45
+                assert total.add(0).result(DEADLINE_S) == 45
+
+
 def test_tensors(cluster):
     with wt.Session(backend="ray"):
         x = wt.asarray(np.arange(2**20, dtype=float), chunk_size=2**17)

@@ -109,7 +109,7 @@ def test_one_item_of_a_live_run_is_cancelled_and_the_others_go_on(service, tmp_p
         service.cancel(f"{run.name}/other", force=True)
     assert service.cancel(f"{run.name}/each-1", reason="one is enough") == f"{run.name}/each-1"
     until(lambda: (item := service.show(run.name).step("each").items.get(1)) and item.ended)
-    with pytest.raises(ConflictError, match="each-1 of run-000001 has ended already: terminated"):
+    with pytest.raises(ConflictError, match="each-1 of run-000001 has ended already: cancelled"):
         service.cancel(f"{run.name}/each[1]")
     (tmp_path / "go").touch()
     result = run.result()
@@ -118,7 +118,7 @@ def test_one_item_of_a_live_run_is_cancelled_and_the_others_go_on(service, tmp_p
     found = read_run(run.folder)
     each = found.step("each")
     assert {step.name: step.state for step in found.steps} == {
-        "each": "failed",
+        "each": "cancelled",
         "after": "cancelled",
         "other": "succeeded",
         "done": "succeeded",
@@ -126,13 +126,40 @@ def test_one_item_of_a_live_run_is_cancelled_and_the_others_go_on(service, tmp_p
     }
     assert [(item.state, item.message) for item in (each.items[0], each.items[1])] == [
         ("succeeded", ""),
-        ("terminated", "was cancelled: one is enough"),
+        ("cancelled", "was cancelled: one is enough"),
     ]
     assert (each.message, found.message) == ("each-1 was cancelled: one is enough",) * 2
     assert (tmp_path / "told").read_text() == "step each-1 was cancelled: one is enough\n"
     again = service.resume(run.name)
     assert again.result().state == "succeeded"
     assert {item.state for item in read_run(again.folder).step("each").items.values()} == {"succeeded"}
+
+
+def test_a_running_step_that_its_user_cancels_is_cancelled_and_a_broken_one_failed(service, tmp_path):
+    steps = """
+name: ended
+failure_options: {strategy: continue}
+entry_points:
+  ended: {command: "cd %(folder)s; touch begun; sleep 600"}
+  broken: {command: "exit 3"}
+  inside:
+    entry_points:
+      part: {command: "cd %(folder)s; touch inside; sleep 600"}
+"""
+    run = submit(service, tmp_path, "ended", steps)
+    until(lambda: (tmp_path / "begun").exists() and (tmp_path / "inside").exists())
+    assert service.cancel(f"{run.name}/ended", reason="too slow") == f"{run.name}/ended"
+    assert service.cancel(f"{run.name}/inside", reason="no more") == f"{run.name}/inside"
+    run.result()
+    found = read_run(run.folder)
+    assert {step.name: (step.state, step.message.partition("\n")[0]) for step in found.steps} == {
+        "ended": ("cancelled", "was cancelled: too slow"),
+        "broken": ("failed", "ended with exit code 3."),
+        "inside.part": ("cancelled", "was cancelled: no more"),
+    }
+    assert found.step("ended").ended
+    told = service.why(f"{run.name}/ended")
+    assert "too slow" in str(told), told
 
 
 def test_all_tasks_of_a_vertex_of_a_live_run_are_cancelled(service, tmp_path):
@@ -228,8 +255,8 @@ def test_a_dag_of_a_live_run_is_cancelled_by_its_name(service, tmp_path):
     assert isinstance(run.result().error, RunCancelledError)
     assert {step.name: step.state for step in read_run(run.folder).steps} == {
         "before": "succeeded",
-        "part.hold": "failed",
-        "part.beside": "failed",
+        "part.hold": "cancelled",
+        "part.beside": "cancelled",
         "part.each": "cancelled",
         "after": "cancelled",
         "other": "succeeded",

@@ -186,6 +186,34 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
     assert len(os.listdir(Path(tmp_path, ".weft", "runs"))) == 3
 
 
+def test_a_sweep_in_the_background_outlives_its_command_line_and_ends_by_a_signal(tmp_path):
+    place = Project(tmp_path)
+    place.file.write_text(LIVE)
+    code, out, err = place.weft("sweep", "run.yaml", "-p", "lr=1..3", "--at-a-time", "2", "-d")
+    assert (code, out) == (0, "sweep-000001\n"), err
+    assert "weft ls --tag sweep=sweep-000001" in err
+    pid = int(err.partition("end it: kill ")[2].partition(";")[0])
+    until(lambda: (tmp_path / "began-1").exists() and (tmp_path / "began-2").exists())
+    code, _, err = place.weft("sweep", "--resume", "@last")
+    assert code == 7, err  # its process runs it
+    os.kill(pid, signal.SIGTERM)
+    log = Path(tmp_path, ".weft", "sweeps", "sweep-000001", "output.log")
+    until(lambda: "to go on: weft sweep --resume sweep-000001" in log.read_text())
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    for lr in range(1, 4):
+        for epoch in range(1, 7):
+            (tmp_path / f"go-{lr}-{epoch}").touch()
+    code, out, err = place.weft("sweep", "--resume", "sweep-000001", "--detach", "--json")
+    assert code == 0, err
+    assert json.loads(out) == {"schema": "weft.started/1", "sweep": "sweep-000001"}
+    until(lambda: log.read_text().endswith("\n}\n"))
+    points = json.loads(log.read_text()[log.read_text().index("{") :])["points"]
+    assert {point["state"] for point in points} == {"succeeded"}
+    code, out, err = place.weft("sweep", "run.yaml", "-p", "nix=1,2", "-d")
+    assert (code, out) == (2, ""), err
+    assert "no parameter `nix`" in err
+
+
 def stopped_by_a_condition(weft) -> None:
     """A sweep of two points, of which the second is not started; its condition can then not be met."""
     (weft.folder / "data").mkdir()

@@ -10,6 +10,7 @@ Tasks without a slot, streams, and requests of tasks to their host are served he
 from __future__ import annotations
 
 import itertools
+import socket
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ from weft.engine.provider import BESIDE, NodeKind, NodeSpec
 from weft.engine.tuning import Tuning
 from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
+from weft.model.errors import CapacityError, ProgramError, RunCancelledError, UsageError, WeftError
 from weft.model.ranges import runs
 from weft.store import codec, peers, serializers, tiers
 from weft.store.api import ABSENT
@@ -455,6 +456,19 @@ class Cluster(LocalBackend):
         for node in self._nodes.values():
             self._forget_sent(node, job.id)
             node.send(messages.CLOSE_JOB, job.id)
+
+    def own_host(self) -> str:
+        """Return the address by which the nodes reach this process. UsageError: connections must use TLS."""
+        if self.surroundings.credentials.tls is not None:
+            raise UsageError(
+                "actors use no TLS, and the connections of this cluster do",
+                hint="Leave out tls= of the cluster, or use other means than actors.",
+            )
+        node = next(node for node in self._nodes.values() if not node.dead)
+        family = socket.AF_INET6 if ":" in node.about.address[0] else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect(node.about.address)  # sends nothing, and chooses the network to that node
+            return str(sock.getsockname()[0])
 
     def close(self) -> None:
         """See `Executor.close`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +63,33 @@ def plan(
     context: Given,
 ) -> int:
     """Print what a run would do: steps with reasons, replicas of training jobs, or parts of federated jobs."""
+    with _without_collections():
+        return _plan(file, wishes, workers, dsl, name, as_json=as_json, state_dir=state_dir, context=context)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no cycles: a plan is a tree that lives until the end of the command, and many collections search it."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
+def _plan(
+    file: Path,
+    wishes: PipelineOptions,
+    workers: WorkerOptions,
+    dsl: Path | None,
+    name: str | None,
+    *,
+    as_json: bool,
+    state_dir: Path | None,
+    context: CommandContext,
+) -> int:
     if dsl is not None:
         from weft.cli.party_plans import print_federated_plan
 

@@ -80,7 +80,7 @@ def run(
                     again += [] if notify is None else ["--notify", notify]
                     return _handed_over(context, service, request, again, as_json=as_json)
                 return _at_the_cluster(context, settings, service.state, again)
-            return _in_background(context, service.state)
+            return in_background(context, service.state)
     context.hint = "No run was started."
     loaded = service.load(request)
     if dry_run:
@@ -142,7 +142,7 @@ def resume(
     from weft.runs.reopening import refuse_resume
     from weft.store.state import owned
 
-    in_background = detach and context.begun is None
+    begins_apart = detach and context.begun is None
     overrides = read_overrides(context, "-" if file is None else str(file), parameters or [], param_file)
     service = service_of(context, where, storage=storage)
     found = service.show(_adopted(context, service, run))
@@ -153,14 +153,14 @@ def resume(
     flags["backend"] = workers.backend or began_on(found.folder)
     profile = (found.profile, profile_settings(found.folder)) if found.profile else None
     settings = settings_of(context, base, {**flags, "state_dir": found.folder.parent.parent}, profile=profile)
-    if in_background and settings.backend == "ray":
+    if begins_apart and settings.backend == "ray":
         again = ["resume", *workers.words, "--detach"]
         if has_storage(found.folder):
             refuse_resume(found, owned(found.folder))
             return _driven_there(context, settings, service, found.id, again, as_json=as_json)
         return _at_the_cluster(context, settings, service.state, again)
-    if in_background:
-        return _in_background(context, None)
+    if begins_apart:
+        return in_background(context, None)
     options = _where(context, settings, base)
     steps = [step.name for step in found.steps]
     shown = _Foreground(
@@ -247,7 +247,7 @@ class _Foreground:
         context.begun(context, folder)
 
 
-def _in_background(context: CommandContext, root: StateRoot | None) -> int:
+def in_background(context: CommandContext, root: StateRoot | None) -> int:
     """Let another process run this command line, and print its output until the run has begun.
 
     The process is `weft up` of the state folder if it runs, else a new one.

@@ -82,13 +82,13 @@ def _job_line(job: Mapping[str, Any]) -> str:
     return one_line(f"{job['kind']} {job['name']} {job['condition']}", 120)
 
 
-_BROKEN: Final = ("failed", "terminated", "interrupted")
+_BROKEN: Final = ("failed", "cancelled", "terminated", "interrupted")
 _UNBEGUN: Final = ("pending", "skipped", "cancelled")
 
 
 def print_next(context: CommandContext, found: RunRecord, state: str, where: str) -> None:
     """Print the next commands after the end of a run of a pipeline; `where` are the options that find it."""
-    broken = [step.name for word in _BROKEN for step in found.steps if step.state == word]
+    broken = [step.name for word in _BROKEN for step in found.steps if step.state == word and step.started is not None]
     shown = (broken or [step.name for step in found.steps if step.state not in _UNBEGUN][-1:] or [""])[0]
     lines = [f"weft show {found.id}{where}"]
     if state in ("failed", "terminated", "suspended", "interrupted"):

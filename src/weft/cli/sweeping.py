@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from weft.cli.arguments import (
     AsJson,
+    Detach,
     Given,
     LabelOptions,
     PipelineOptions,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from weft.cli.context import CommandContext
     from weft.cli.tables import PlainPage
     from weft.runs.requests import RunRequest
+    from weft.runs.service import RunService
     from weft.runs.sweeps import Sweep, SweepPoint
 
 
@@ -74,6 +76,7 @@ def sweep(
     labels: LabelOptions,
     how: SweepOptions,
     quiet: Quiet = False,
+    detach: Detach = False,
     as_json: AsJson = False,
     state_dir: StateDir = None,
     context: Given,
@@ -81,6 +84,12 @@ def sweep(
     """Run a pipeline for each point of a grid of parameters: -p lr=0.1,0.01 -p depth=1..5."""
     if (file is None) == (not how.resume):
         raise UsageError("give a pipeline, or the sweep to go on with", hint="For example: weft sweep --resume @last")
+    if file is not None:
+        not_from_stdin(file, "a sweep")
+    if detach and context.begun is None:
+        from weft.cli.running import in_background
+
+        return in_background(context, None)
     base = context.cwd if file is None else context.cwd / file.parent
     own = {key: value for key, value in {**workers.flags, **wishes.flags}.items() if value is not None}
     flags = {**own, "state_dir": state_dir, "quiet": quiet or None}
@@ -92,7 +101,6 @@ def sweep(
         settings = settings_of(context, base, {**service.sweep_flags(how.resume), **flags})
         service = context.service(settings, service.state)
     else:
-        not_from_stdin(file, "a sweep")
         request = wishes.request(context, Path(os.path.abspath(context.cwd / file)), name, labels)
     context.wiring().make_ready(settings.backend)
     silent = as_json or settings.quiet
@@ -107,6 +115,8 @@ def sweep(
     if not silent:
         sampled = f", chosen with seed {found.plan.seed}" if how.sample is not None else ""
         context.say(f"{found.plan.id}: {len(found.points)} points, {found.at_a_time} at a time{sampled}")
+    if context.begun is not None:
+        _begun(context, service, found.plan.id, as_json=as_json, quiet=settings.quiet)
     code: int = context.wiring().run_sweep(service, found)
     if silent:
         warn(context, found.remarks)
@@ -117,6 +127,21 @@ def sweep(
     else:
         _print(context, found, quiet=settings.quiet)
     return code
+
+
+def _begun(context: CommandContext, service: RunService, sweep: str, *, as_json: bool, quiet: bool) -> None:
+    """Print, in the background, the id of the sweep that has begun; later output goes to a file of its own."""
+    assert context.begun is not None
+    if as_json:
+        print_json(context.out, "weft.started/1", sweep=sweep)
+    else:
+        context.out.write(f"{sweep}\n")
+        if not quiet:
+            context.say(f"runs in the background; see its runs: weft ls --tag sweep={sweep}")
+            context.say(f"end it: kill {os.getpid()}; then go on with it: weft sweep --resume {sweep}")
+    folder = service.state.path / "sweeps" / sweep
+    folder.mkdir(mode=0o700, exist_ok=True)
+    context.begun(context, folder)
 
 
 def _refuse_unused(request: RunRequest, how: SweepOptions) -> None:

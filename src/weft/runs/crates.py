@@ -47,12 +47,13 @@ _STATUS: Final = {
     "succeeded": "http://schema.org/CompletedActionStatus",
     "failed": "http://schema.org/FailedActionStatus",
     "terminated": "http://schema.org/FailedActionStatus",
+    "cancelled": "http://schema.org/FailedActionStatus",
     "interrupted": "http://schema.org/FailedActionStatus",
 }
 _ACTIVE: Final = "http://schema.org/ActiveActionStatus"
 _TYPES: Final[Mapping[type, str]] = {bool: "Boolean", int: "Integer", float: "Float", str: "Text"}
 _ITEM: Final = re.compile(r"-[0-9]+$")
-_UNRUN: Final = ("pending", "cancelled", "skipped")
+_UNRUN: Final = ("pending", "skipped")
 
 
 def write_crate(
@@ -287,7 +288,7 @@ class _Crate:
             objects += self._later(given)
         objects += [f"#value/{quote(name)}" for name in run.parameters if name.rpartition(".")[0] == step.name]
         for number, name, part in parts:
-            if part.state in _UNRUN:
+            if part.state in _UNRUN or (part.state == "cancelled" and part.started is None):
                 continue
             own = item_name(step.name, number)
             action = self._action(

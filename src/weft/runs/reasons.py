@@ -155,7 +155,7 @@ def _state_of(run: RunRecord, part: StepRecord | ItemRecord) -> str:
     if part.state == INTERRUPTED:
         why = "suspended" if run.state == SUSPENDED else "interrupted"
         return f"was interrupted: the run was {why}; it goes on with: weft resume {run.id}"
-    if part.state not in ("failed", "terminated"):
+    if part.state not in ("failed", "terminated", "cancelled"):
         return ""
     reason = part.message.partition("\n")[0]
     return f"{part.state}: {reason}" if reason else part.state

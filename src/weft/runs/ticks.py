@@ -104,6 +104,7 @@ class RecordMaker:
         self._hits: set[str] = set()
         self._failures: dict[str, str] = {}  # the last failure of each step
         self._failed: list[str] = []
+        self._broken: set[str] = set()  # the steps of which a task failed by itself
         self._cancels: list[TaskCancelRequested] = []
 
     def take(self, item: RecordedTick | KnownMessage | Record) -> list[Record]:
@@ -228,8 +229,11 @@ class RecordMaker:
         self._state[name] = state
         ended = status in ENDED
         if status is VertexState.FAILED and (name in self._failures or not reason):
-            self._failed.append(name)
             reason = self._failures.get(name, "")
+            if self._ended_by_user(name):
+                state = CANCELLED
+            else:
+                self._failed.append(name)
         if ended and not own:
             self._over.add(name)
         return Record(
@@ -326,6 +330,10 @@ class RecordMaker:
         asked = (cancel for cancel in self._cancels if cancel.vertex == vertex and cancel.lo <= index < cancel.hi)
         return next((shortened(f"{BY_USER}{cancel.reason}") for cancel in asked), "")
 
+    def _ended_by_user(self, name: str) -> bool:
+        """Return whether a failed step failed by nothing but a cancel of its user."""
+        return name not in self._broken and any(self._name(cancel.vertex) == name for cancel in self._cancels)
+
     def _failure(self, time: float, event: Failed, items: list[Record]) -> Failed | None:
         """Store the failure of a task and add its record to `items`; return it if the step has one task only."""
         launch = self._leases.pop(event.lease, None)
@@ -338,11 +346,12 @@ class RecordMaker:
         elif message:
             wide = event.vertex in self._wide
             self._failures[name] = shortened(event.message.removeprefix("step ")) if wide else message
+            self._broken.add(name)
         if event.status is not None:
             self._exit[name] = event.status
         if launch is None:
             return None if stopped else event._replace(message=message)
-        state = "terminated" if stopped else "failed"
+        state = "failed" if not stopped else CANCELLED if message else "terminated"
         items += self._task(time, event.vertex, event.index, state, launch.attempt, message, event.status)
         return None
 
@@ -435,6 +444,7 @@ def _succeeded(vertex: Vertex, hit: bool = False) -> int | None:
     return 0 if ("command" in vertex.program.params or vertex.controlled) and not hit else None
 
 
+CANCELLED: Final = "cancelled"
 _MADE: Final = frozenset({VertexState.DONE, VertexState.DONE_EARLY})
 _RECORDED: Final = frozenset({Done, Failed, Hit, TaskCancelRequested, UserEvent})
 _WITH_REASON: Final = frozenset({VertexState.SKIPPED, VertexState.FAILED, VertexState.CANCELLED})

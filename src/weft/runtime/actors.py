@@ -11,7 +11,7 @@ from weft.model.errors import UsageError
 from weft.model.ids import NAME, as_name
 from weft.model.resources import Resources
 from weft.runtime.arguments import text, whole, wrong
-from weft.runtime.lent_actors import tell_end
+from weft.runtime.lent_actors import lend_to_cluster, tell_end
 from weft.worker.actors import SERVE, ActorAddress, ActorHandle, ActorOptions, handle_of, new_address
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from weft.graph.builder import VertexHandle
     from weft.runtime.session import EngineSession
 
-BACKENDS: Final = ("threads", "processes")
-"""The backends whose tasks run on one machine, at the same time."""
+_NOT: Final = "simulator"
+"""The backend whose tasks do not run at the same time."""
 
 
 class ActorFields(TypedDict, total=False):
@@ -59,15 +59,16 @@ def add_actor(
 
 def begin_actor(session: EngineSession, kind: type[Any], args: tuple[Any, ...], options: ActorFields) -> ActorHandle:
     """Begin an actor of a session, as `Session.actor`."""
-    if session.executor.name not in BACKENDS:
+    if session.executor.name == _NOT:
         raise UsageError(
-            f"actors run on one machine, and not on the backend {session.executor.name!r}",
+            f"actors need tasks that run at the same time, and not the backend {_NOT!r}",
             hint="Open a Session('threads') or a Session('processes').",
         )
     address, params, fields = _made(kind, args, options)
     graph = Graph(address.name)
     graph.task(SERVE, name=address.name, params=params, **fields)
     handle = handle_of(address)
+    lend_to_cluster(handle, session.executor)
     run = session.submit(graph)
     run.when_done(partial(tell_end, handle, run.job))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from weft.graph.logical import VertexKind
 from weft.model.errors import ConflictError
@@ -21,7 +22,26 @@ def tell_end(handle: ActorHandle, job: JobRun) -> None:
     handle._address.mark_ended(message.partition("\n")[0] or "it was stopped")
 
 
-def lend_actors(job: JobRun) -> None:
+@runtime_checkable
+class OfMachines(Protocol):
+    """A backend whose tasks run on several machines."""
+
+    def own_host(self) -> str:
+        """Return the address by which its machines reach this process. UsageError: they must not, as TLS is set up."""
+        ...
+
+
+def lend_to_cluster(handle: ActorHandle, executor: object) -> None:
+    """Let the machines of a backend reach an actor of this process, as long as its handle lives."""
+    if not isinstance(executor, OfMachines):
+        return
+    from weft.worker.actor_gateway import lend_to_machines, take_back
+
+    lend_to_machines(handle._address, executor.own_host())
+    weakref.finalize(handle, take_back, handle._address, os.getpid())
+
+
+def lend_actors(job: JobRun, executor: object) -> None:
     """Let the actors of a graph begin, also after an earlier run of the graph.
 
     ConflictError: another run of the graph, which has not ended, has one of them.
@@ -41,6 +61,7 @@ def lend_actors(job: JobRun) -> None:
             _owners[address.folder] = job
             if address.begin_again():  # the process that made the graph is gone
                 handle = handle_of(address)
+        lend_to_cluster(handle, executor)
         job.when_ended(partial(_given_back, handle, job))
 
 

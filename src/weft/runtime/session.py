@@ -231,7 +231,7 @@ class EngineSession:
         if any(vertex.kind is VertexKind.SERVICE for vertex in graph.vertices.values()):
             from weft.runtime.lent_actors import lend_actors  # few graphs have some
 
-            lend_actors(job)
+            lend_actors(job, self.executor)
         if durable is not None:
             durable.join(job)
         self._jobs[name] = job

@@ -18,6 +18,7 @@ from weft.frontends.tensors.arrays.calendar import busday_count, busday_offset, 
 from weft.frontends.tensors.arrays.chunkwise import map_chunk, rechunk
 from weft.frontends.tensors.arrays.comparison import allclose, array_equal, isclose
 from weft.frontends.tensors.arrays.conditional import apply_along_axis, apply_over_axes, piecewise, select
+from weft.frontends.tensors.arrays.coordinates import CooTensor
 from weft.frontends.tensors.arrays.correlation import corrcoef, cov
 from weft.frontends.tensors.arrays.creation import arange, array, asarray as asanyarray, asarray, ascontiguousarray
 from weft.frontends.tensors.arrays.creation import asfortranarray, copy, zeros as empty, zeros_like as empty_like, eye
@@ -109,8 +110,8 @@ float = _float64
 int = _int
 object = _object
 __all__ = [
-    "AxisError", "Computation", "ComputationPlan", "ExecutableTuple", "False_", "Inf", "NAN", "NINF", "NaN",
-    "NumpyFallbackWarning", "ScalarType", "Session", "SparseTensor", "Tensor", "True_", "__array_api_version__",
+    "AxisError", "Computation", "ComputationPlan", "CooTensor", "ExecutableTuple", "False_", "Inf", "NAN", "NINF",
+    "NaN", "NumpyFallbackWarning", "ScalarType", "Session", "SparseTensor", "Tensor", "True_", "__array_api_version__",
     "__array_namespace_info__", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle",
     "any", "append", "apply_along_axis", "apply_gufunc", "apply_over_axes", "arange", "arccos", "arccosh", "arcsin",
     "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "argtopk", "argwhere",

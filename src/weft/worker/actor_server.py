@@ -10,12 +10,12 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.model.errors import ForbiddenError, ProgramError
 from weft.model.raised import origin_of
 from weft.store.handshake import PATIENCE_S, PURPOSE_BYTES, prove, receive_exactly
-from weft.worker.actors import ENDED, ERROR, PURPOSE, SOCKET, VALUE, ActorAddress, ActorOptions, fitting
+from weft.worker.actors import ERROR, PURPOSE, SOCKET, VALUE, ActorAddress, ActorOptions, fitting, own_host
 from weft.worker.channel import Channel, dumps
 from weft.worker.run import described
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 def serve(ctx: TaskContext, inputs: Mapping[str, Any]) -> None:
     """Be an actor until the task is stopped: the body of its vertex, with `address` and `options` as parameters."""
     address: ActorAddress = ctx.params["address"]
-    address.check_machine()
     server = _Server(address, ctx.params["options"], ctx.attempt)
     ctx.on_cancel(server.close)
     server.run()
@@ -48,18 +47,7 @@ class _Server:
         self._lock = threading.Lock()
         self._closed = False
         self._connections: set[socket.socket] = set()
-        path = os.path.join(address.folder, SOCKET)
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(address.folder, ENDED))  # an earlier attempt has ended, and this one goes on
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._listener.bind(path)
-            self._listener.listen(128)
-        except OSError:  # the program has dropped it, and its folder
-            self._listener.close()
-            raise
+        self._listener = _at_home(address) if address.here else _away(address)
 
     def run(self) -> None:
         """Accept callers until `close`."""
@@ -128,6 +116,33 @@ class _Server:
                 name = f"{self._address.name}-coroutines"
                 threading.Thread(target=_run_loop, args=(self._loop,), name=name, daemon=True).start()
             return self._loop
+
+
+def _at_home(address: ActorAddress) -> socket.socket:
+    """Listen in the folder of an actor. OSError: the program has dropped it."""
+    address.forget_end()  # an earlier attempt has ended, and this one goes on
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(os.path.join(address.folder, SOCKET))
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _away(address: ActorAddress) -> socket.socket:
+    """Listen at a port of another machine, and tell it to the program. OSError, ForbiddenError: it is not there."""
+    listener = socket.create_server((own_host(address), 0), backlog=_BACKLOG)
+    try:
+        address.tell_place(*listener.getsockname()[:2])
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+_BACKLOG: Final = 128
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,18 +1,22 @@
 """Actors: objects that live in a task, and whose methods other tasks and the program call.
 
-The task of an actor listens at a Unix socket in a private folder of this machine. Each calling thread has a connection
+The task of an actor listens at a Unix socket in a private folder of the machine of its program, or, on another machine
+of a cluster, at a port that it tells there; processes of other machines go by a port of the program
+(`weft.worker.actor_gateway`). Each calling thread has a connection
 of its own, on which its calls run in the order in which they were made. Both ends prove the secret of the actor before
 anything is unpickled. An `ActorHandle` names the folder and the secret; it travels in the parameters of a vertex.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import pickle
 import shutil
 import socket
+import struct
 import tempfile
 import threading
 import weakref
@@ -24,15 +28,19 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple, Self
 
-from weft.model.errors import ActorEndedError, ProgramError, TaskError, UsageError
+from weft.model.errors import ActorEndedError, ForbiddenError, ProgramError, TaskError, UsageError
 from weft.model.failures import Failure
 from weft.model.raised import as_raised
 from weft.model.suggestions import did_you_mean
-from weft.store.handshake import PATIENCE_S, prove
+from weft.store.handshake import PATIENCE_S, prove, receive_exactly
 from weft.worker.channel import Channel, dumps
 from weft.worker.group import ProcessId, is_alive, process_id
 
 PURPOSE: Final = b"actor"
+GATEWAY: Final = b"gateway"
+"""The purpose of connections to the port of a program with actors."""
+NAME_BYTES: Final = 32
+"""The bytes by which such a connection names the actor."""
 SERVE: Final = "weft.worker.actor_server:serve"
 """The program of the task of an actor."""
 CONNECT_S: Final = 60.0
@@ -41,6 +49,8 @@ _POLL_S: Final = 0.02
 _MOST_BYTES: Final = (1 << 32) - (1 << 16)
 SOCKET: Final = "socket"
 """The name of the socket of an actor in its folder."""
+PLACE: Final = "place"
+"""The name of the file with the address of an actor on another machine."""
 _OWNER: Final = "owner"
 """The name of the file with the process that has made the folder of an actor."""
 _FOLDER: Final = "weft-actor-"
@@ -54,6 +64,7 @@ class ActorAddress(NamedTuple):
     """The place of an actor: its name, a private folder of one machine, and a secret.
 
     `methods` are those that can be called. A caller waits while `most_pending` of its calls have no answer.
+    `gateway` is the port of the program, for other machines.
     """
 
     name: str
@@ -62,21 +73,56 @@ class ActorAddress(NamedTuple):
     secret: bytes
     methods: tuple[str, ...]
     most_pending: int
+    gateway: tuple[str, int] | None = None
 
-    def check_machine(self) -> None:
-        """Raise UsageError on another machine than that of the actor."""
-        if socket.gethostname() != self.host:
+    def __reduce__(self) -> tuple[type[ActorAddress], tuple[Any, ...]]:
+        return ActorAddress, (*self[:-1], self.gateway or gateways.get(self.folder))
+
+    @property
+    def key(self) -> bytes:
+        """The name of the actor at the port of its program."""
+        return hashlib.sha256(self.secret).digest()
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the machine with the folder of the actor. UsageError: it is not, and no way leads to it."""
+        if socket.gethostname() == self.host:
+            return True
+        if self.gateway is None:
             raise UsageError(
                 f"the actor {self.name} is on {self.host}, and this process on {socket.gethostname()}",
-                hint="Actors are called on one machine: use the backends 'threads' and 'processes'.",
+                hint="Actors are called by the tasks and the program of their session.",
             )
+        return False
 
     def ended(self) -> str | None:
         """Return why the actor has ended; None if it has not, as far as is known."""
+        if not self.here:
+            try:
+                found = asked(self, {"what": "ended"})
+            except (OSError, ForbiddenError):
+                return "its program cannot be reached"
+            return None if found["reason"] is None else str(found["reason"])
         try:
             return Path(self.folder, ENDED).read_text(encoding="utf-8") or None
         except OSError:
             return None if Path(self.folder).is_dir() else "the program has dropped it"
+
+    def tell_place(self, host: str, port: int) -> None:
+        """Let callers connect to an actor on another machine. OSError: the program has dropped it."""
+        if not self.here:
+            asked(self, {"what": "place", "host": host, "port": port})
+            return
+        self.forget_end()
+        made = Path(self.folder, f".{PLACE}")
+        made.write_text(json.dumps([host, port]))
+        made.replace(Path(self.folder, PLACE))
+
+    def forget_end(self) -> None:
+        """Forget how an earlier attempt ended, and where it was."""
+        for name in (ENDED, SOCKET, PLACE):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder, name))
 
     def begin_again(self) -> bool:
         """Forget an earlier end, so that calls wait for the actor to begin; return whether the folder had to be made.
@@ -86,16 +132,94 @@ class ActorAddress(NamedTuple):
         try:
             os.mkdir(self.folder, 0o700)
         except FileExistsError:
-            for name in (ENDED, SOCKET):
-                with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self.folder, name))
+            self.forget_end()
             return False
         return True
 
     def mark_ended(self, reason: str) -> None:
         """Let later calls fail with a reason; the first reason stays."""
+        if not self.here:
+            with suppress(OSError, ForbiddenError):
+                asked(self, {"what": "end", "reason": reason})
+            return
         with suppress(OSError), open(Path(self.folder, ENDED), "x", encoding="utf-8") as file:
             file.write(reason)
+
+
+gateways: Final[dict[str, tuple[str, int]]] = {}
+"""The ports of this process by which other machines reach its actors, by the folder of the actor."""
+_LENGTH: Final = struct.Struct("<I")
+
+
+def ask(sock: socket.socket) -> dict[str, Any]:
+    """Return the next document of a connection with the port of a program. OSError: it ends before."""
+    (size,) = _LENGTH.unpack(receive_exactly(sock, _LENGTH.size))
+    found: dict[str, Any] = json.loads(bytes(receive_exactly(sock, size)))
+    return found
+
+
+def reply(sock: socket.socket, document: Mapping[str, Any]) -> None:
+    """Send a document. OSError: the other end is gone."""
+    body = json.dumps(document).encode()
+    sock.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def _dialled(address: ActorAddress) -> socket.socket:
+    """Connect to the port of the program of an actor. OSError: it cannot be reached. ForbiddenError: it is another."""
+    assert address.gateway is not None
+    sock = _to(address.gateway)
+    try:
+        sock.sendall(address.key)
+        prove(sock, address.secret, GATEWAY, serves=False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _to(where: tuple[str, int]) -> socket.socket:
+    sock = socket.create_connection(where, timeout=PATIENCE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def asked(address: ActorAddress, wish: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a wish about an actor of another machine to its program, and return the answer. Errors: see `_dialled`."""
+    with _dialled(address) as sock:
+        reply(sock, wish)
+        return ask(sock)
+
+
+def own_host(address: ActorAddress) -> str:
+    """Return the address by which the program of an actor reaches this machine. Errors: see `_dialled`."""
+    with _dialled(address) as sock:
+        return str(sock.getsockname()[0])
+
+
+def reach(address: ActorAddress) -> socket.socket | None:
+    """Connect to an actor, which knows nothing of the caller yet; None: it has not begun, or has ended."""
+    try:
+        if not address.here:
+            sock = _dialled(address)
+            reply(sock, {"what": "call"})
+            if not ask(sock)["there"]:
+                sock.close()
+                return None
+            return sock
+        place = Path(address.folder, PLACE)
+        if place.exists():
+            host, port = json.loads(place.read_text())
+            return _to((host, port))
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(PATIENCE_S)
+        try:
+            sock.connect(os.path.join(address.folder, SOCKET))
+        except OSError:
+            sock.close()
+            raise
+    except (OSError, ForbiddenError):
+        return None
+    return sock
 
 
 class ActorOptions(NamedTuple):
@@ -353,11 +477,10 @@ def _line_to(handle: ActorHandle) -> _Line:
 
 def _connected(address: ActorAddress) -> tuple[Channel, socket.socket] | None:
     """Return a new connection to an actor; None: it has not begun, or has ended. UsageError: on another machine."""
-    address.check_machine()
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = reach(address)
+    if sock is None:
+        return None
     try:
-        sock.settimeout(PATIENCE_S)
-        sock.connect(os.path.join(address.folder, SOCKET))
         prove(sock, address.secret, PURPOSE, serves=False)
         sock.settimeout(None)
     except OSError:

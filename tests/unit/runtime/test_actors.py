@@ -15,9 +15,13 @@ from pathlib import Path
 import pytest
 
 import weft
+from weft.backends.cluster import Cluster
 from weft.model.errors import ActorEndedError, ConflictError, ForbiddenError, TaskError, UsageError
 from weft.store.handshake import prove
-from weft.worker.actors import PURPOSE, new_address
+from weft.testing.local_nodes import LocalNodes
+from weft.wiring import concrete
+from weft.worker.actor_gateway import lend_to_machines, take_back
+from weft.worker.actors import GATEWAY, PURPOSE, new_address
 from weft.worker.group import process_id
 
 PATIENCE_S = 180.0
@@ -76,8 +80,16 @@ def add_each(item: int, counter: weft.ActorHandle) -> int:
     return int(counter.add(0).result(PATIENCE_S))
 
 
-@pytest.fixture(params=["threads", "processes"])
-def session(request) -> Iterator[weft.Session]:
+@pytest.fixture(params=["threads", "processes", "cluster"])
+def session(request, monkeypatch) -> Iterator[weft.Session]:
+    if request.param == "cluster":
+        with LocalNodes(2, 1, grace_s=0.5) as nodes:
+            monkeypatch.setattr(socket, "gethostname", lambda: "program")  # the nodes are on another machine
+            make = lambda at: Cluster(nodes.nodes, nodes.secret, at.store, grace_s=at.grace_s)  # noqa: E731
+            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+            with weft.Session("cluster", backups=False) as opened:
+                yield opened
+        return
     with weft.Session(request.param, workers=2, grace_s=0.5, backups=False) as opened:  # a second attempt calls again
         yield opened
 
@@ -90,6 +102,22 @@ def test_tasks_and_the_program_call_one_object(session):
     with pytest.raises(AttributeError, match="no method 'ad'"):
         counter.ad()
     assert repr(counter) == "<actor Counter>"
+
+
+@pytest.mark.parametrize("session", ["processes", "cluster"], indirect=True)
+def test_an_actor_with_a_core_runs_in_a_worker_and_begins_again_after_its_death(session):
+    counter = session.actor(Counter, 100, resources=weft.Resources(cpu=1), restarts=1)
+    first = counter.where().result(PATIENCE_S)
+    assert first != os.getpid()
+    sums = session.map(add_each, range(10), params={"counter": counter}).results()
+    assert max(sums) == counter.add(0).result(PATIENCE_S) == 145
+    with pytest.raises(ActorEndedError, match="before it answered die"):
+        counter.die().result(PATIENCE_S)
+    assert counter.add(1).result(PATIENCE_S) == 101  # a new object
+    assert counter.where().result(PATIENCE_S) != first
+    weft.stop_actor(counter)
+    with pytest.raises(ActorEndedError, match=r"the actor Counter has ended: .*stopped"):
+        counter.add(1).result(PATIENCE_S)
 
 
 def test_an_actor_of_a_graph_lives_as_long_as_its_consumers(session):
@@ -297,6 +325,22 @@ def test_the_folders_of_killed_owners_are_removed(tmp_path, monkeypatch):
     }
 
 
+def test_who_does_not_know_the_secret_gets_nothing_from_the_port_of_the_program():
+    with weft.Session(workers=1) as session:
+        counter = session.actor(Counter, name="kept")
+        lend_to_machines(counter._address, "127.0.0.1")
+        there = pickle.loads(pickle.dumps(counter))._address._replace(host="other")
+        assert weft.ActorHandle(there).add(2).result(PATIENCE_S) == 2
+        assert there.ended() is None
+        with socket.create_connection(there.gateway, timeout=PATIENCE_S) as sock:
+            sock.sendall(there.key)
+            with pytest.raises((ForbiddenError, OSError)):
+                prove(sock, os.urandom(32), GATEWAY, serves=False)
+        assert there._replace(secret=os.urandom(32)).ended() == "its program cannot be reached"
+        take_back(counter._address, os.getpid())
+        assert there.ended() == "its program cannot be reached"  # the port is closed
+
+
 def test_wrong_actors_are_refused(tmp_path):
     with weft.Session(workers=1) as session:
         with pytest.raises(UsageError, match="an actor is made of a class"):
@@ -313,7 +357,7 @@ def test_wrong_actors_are_refused(tmp_path):
         elsewhere = weft.ActorHandle(session.actor(Counter)._address._replace(host="other"))
         with pytest.raises(UsageError, match="the actor Counter is on other"):
             elsewhere.add(1)
-    with weft.Session("simulator") as simulated, pytest.raises(UsageError, match="not on the backend 'simulator'"):
+    with weft.Session("simulator") as simulated, pytest.raises(UsageError, match="and not the backend 'simulator'"):
         simulated.actor(Counter)
     with (
         weft.Session(workers=1, durable=tmp_path / "state") as durable,

@@ -12,7 +12,7 @@ import weft.tensor as wt
 from tests.properties.tensors.drawing import chunks
 from weft.frontends.tensors.arrays.sparse import SparseTensor
 from weft.frontends.tensors.compiler import compile_nodes
-from weft.model.errors import CapacityError
+from weft.model.errors import CapacityError, MissingExtraError
 
 sp: Any = pytest.importorskip("scipy.sparse", reason="SciPy is not installed: pip install 'weft[scipy]'")
 COUNT = 25
@@ -278,18 +278,6 @@ def test_all_formats_of_scipy_are_taken(kind):
     assert wt.asarray(doubled).max().fetch() == 3
 
 
-@pytest.mark.skipif(find_spec("sparse") is None, reason="the package sparse is not installed")
-def test_arrays_of_the_package_sparse_are_taken():
-    from importlib import import_module
-
-    sparse = import_module("sparse")
-    made = wt.asarray(sparse.COO.from_numpy(np.array([[0, 1.5], [2, 0]])))
-    assert isinstance(made, SparseTensor)
-    assert made.fetch().toarray().tolist() == [[0, 1.5], [2, 0]]
-    with pytest.raises(TypeError, match="a sparse array has 3 axes: give a matrix"):
-        wt.asarray(sparse.COO.from_numpy(np.zeros((2, 2, 2))))
-
-
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
@@ -322,18 +310,32 @@ def test_arrays_of_the_package_sparse_are_taken():
         (lambda t: wt.concat([t, t], axis=None), TypeError, "concatenated with sparse ones"),
         (lambda t: wt.concat([t, t.T]), ValueError, "are not concatenated along axis 0"),
         (lambda t: wt.linalg.norm(t, 2), TypeError, "the norm 2 of a sparse array is not supported"),
-        (lambda t: wt.zeros(3, sparse=True), TypeError, "sparse arrays have two axes, not 1"),
-        (lambda t: wt.random.rand(3, density=0.1), TypeError, "sparse arrays have two axes, not 1"),
         (lambda t: wt.random.rand(3, 3, density=2), ValueError, "density is 2"),
         (lambda t: wt.random.randint(0, 2, (2, 2), density=0.5), TypeError, "density= is taken by"),
-        (lambda t: wt.asarray(sp.coo_array([1.0])), TypeError, "a sparse array has 1 axis: give a matrix"),
-        (lambda t: wt.zeros(3).tosparse(), TypeError, "arrays are sparse if they have two axes"),
+        (lambda t: wt.zeros((2, 2), dtype="f2").tosparse(), TypeError, "have numbers that SciPy supports"),
         (lambda t: t[:0].max(axis=0), ValueError, "zero-size array"),
     ],
 )
 def test_what_is_not_sparse_is_refused(call, kind, words):
     with pytest.raises(kind, match=words):
         call(wt.asarray(sp.csr_array(np.array([[0, 1.0, 0], [2, 0, 0]]))))
+
+
+@pytest.mark.skipif(find_spec("sparse") is not None, reason="the package sparse is installed")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: wt.asarray(sp.coo_array(([1.0], ([0],)), shape=(2,))),
+        lambda: wt.zeros(3, sparse=True),
+        lambda: wt.zeros((2, 3, 4)).tosparse(),
+        lambda: wt.random.rand(3, density=0.1),
+        lambda: wt.eye(2, sparse=True).tocoo(),
+    ],
+)
+def test_arrays_that_are_no_matrices_need_the_package_sparse(call):
+    with pytest.raises(MissingExtraError, match="sparse is not installed") as raised:
+        call()
+    assert raised.value.hint == "Install it: pip install 'weft[sparse]'"
 
 
 def test_functions_of_numpy_are_methods():

@@ -59,14 +59,15 @@ def asarray(
 ) -> Tensor:
     """Return an array of any value that NumPy makes an array of; `copy=True` copies the values now.
 
-    A sparse array of SciPy or of the package `sparse` becomes a `SparseTensor`, and with `sparse` any matrix.
+    A sparse matrix of SciPy becomes a `SparseTensor`, and with `sparse` any matrix. An array of the package `sparse`,
+    and any sparse array that is no matrix, becomes a `CooTensor`.
     It has `ndmin` axes at least; new ones come first. `order` is how its values lie in memory when they are fetched.
     """
     _here(device)
     if not isinstance(obj, Tensor | np.ndarray) and hasattr(type(obj), "nnz"):
         from weft.frontends.tensors.arrays.sparse import as_sparse
 
-        return as_sparse(obj, dtype, chunk_size)  # type: ignore[return-value]
+        return as_sparse(obj, dtype, chunk_size)  # type: ignore[no-any-return]
     made = _array_of(obj, dtype, copy, chunk_size)
     if made.ndim < ndmin:
         made = made[(None,) * (ndmin - made.ndim)]
@@ -123,7 +124,7 @@ def _unwrapped(obj: Any) -> Any:
 def from_array(array: Any, chunk_size: ChunkSize = None) -> Tensor:
     """Return an array over an object that takes slices: NumPy, a memory map, Zarr, HDF5. It is read on demand.
 
-    A sparse array of SciPy becomes a `SparseTensor`. TypeError: it takes none, or has masked elements.
+    Sparse arrays are taken as by `asarray`. TypeError: it takes none, or has masked elements.
     """
     if not isinstance(array, Tensor | np.ndarray) and hasattr(type(array), "nnz"):
         return asarray(array, chunk_size=chunk_size)
@@ -191,12 +192,12 @@ def zeros(
     device: str | None = None,
     sparse: bool = False,
 ) -> Tensor:
-    """Return an array of zeros; with `sparse`, a `SparseTensor` that stores none."""
+    """Return an array of zeros; with `sparse`, a sparse one that stores none."""
     kind = FLOAT if dtype is None else dtype
     if sparse:
         from weft.frontends.tensors.arrays.sparse import zeros as sparse_zeros
 
-        return sparse_zeros(_shape(shape), kind, chunk_size)  # type: ignore[return-value]
+        return sparse_zeros(_shape(shape), kind, chunk_size)  # type: ignore[no-any-return]
     return full(shape, np.zeros((), kind)[()], kind, chunk_size, order=order, device=device)
 
 

@@ -185,6 +185,7 @@ def concat(arrays: Sequence[Any], /, axis: int | None = 0) -> Tensor:
 
 
 @public("tensors", out=2)
+@takes_sparse
 @needs_lengths
 def stack(arrays: Sequence[Any], /, axis: int = 0) -> Tensor:
     """Join arrays of one shape along a new axis."""

@@ -186,6 +186,7 @@ def _multiplied(a: Tensor, b: Tensor) -> Tensor:
 
 
 @public("a", "b", also="linalg.tensordot", refused="sparse")
+@takes_sparse
 @needs_lengths
 def tensordot(x1: ArrayLike, x2: ArrayLike, /, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Return sums of products along pairs of axes: the last ones of `x1` and first of `x2`, or those that are named."""

@@ -14,6 +14,7 @@ from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.arrays.shapes import ravel
+from weft.frontends.tensors.arrays.sparse_calls import takes_sparse
 from weft.frontends.tensors.nodes import ArrayNode
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _NONE = object()
 
 
 @public("condition", "x", "y")
+@takes_sparse
 @needs_lengths
 def where(condition: ArrayLike, x1: Any = _NONE, x2: Any = _NONE, /) -> Any:
     """Return elements of `x1` if a condition holds, else of `x2`; without both, `nonzero` of the condition."""

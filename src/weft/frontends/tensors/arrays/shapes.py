@@ -30,6 +30,7 @@ def _order(axes: Any, ndim: int) -> tuple[int, ...]:
 
 
 @public()
+@takes_sparse
 @needs_lengths
 def permute_dims(x: ArrayLike, /, axes: tuple[int, ...]) -> Tensor:
     """Permute the axes."""
@@ -41,6 +42,7 @@ def permute_dims(x: ArrayLike, /, axes: tuple[int, ...]) -> Tensor:
 
 
 @public("a")
+@takes_sparse
 @needs_lengths
 def moveaxis(x: ArrayLike, source: Any, destination: Any, /) -> Tensor:
     """Move axes to other positions; the remaining axes keep their order."""
@@ -68,6 +70,7 @@ def _reshaping(shape: Any) -> views.Reshaped:
 
 
 @public("a", "newshape")
+@takes_sparse
 @needs_lengths(sample=_reshaped_sample)
 def reshape(x: ArrayLike, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
     """Return the array in another shape; one length may be -1.
@@ -97,6 +100,7 @@ def reshape(x: ArrayLike, /, shape: Any, order: str = "C", *, copy: bool | None 
 
 
 @public("a")
+@takes_sparse
 @needs_lengths
 def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Tensor:
     """Insert axes of length 1."""
@@ -108,6 +112,7 @@ def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Tensor:
 
 
 @public("a", method=True)
+@takes_sparse
 def squeeze(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Drop axes of length 1: those that are named, or all; ValueError for one that is longer."""
     if axis is None:
@@ -183,6 +188,7 @@ def transpose(x: ArrayLike, axes: Sequence[int] | None = None) -> Tensor:
 
 
 @public("a", method=True)
+@takes_sparse
 @needs_lengths
 def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Tensor:
     """Exchange two axes."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import blocks, reductions, sources, sparse_chunks
-from weft.frontends.tensors.arrays import chunking, computing, runners
+from weft.frontends.tensors import blocks, coordinate_chunks, reductions, sources, sparse_chunks
+from weft.frontends.tensors.arrays import chunking, computing, coordinates, runners
 from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import Scalar, as_node
 from weft.frontends.tensors.arrays.deferred import Expressed
@@ -38,26 +38,25 @@ _WRONG_INDEX = "a sparse array takes integers, slices, and vectors of integers o
 
 
 def is_sparse(value: Any) -> bool:
-    """Return whether a value is a sparse array: of SciPy, of the package `sparse`, or of Weft."""
+    """Return whether a value is a sparse array: of SciPy, of the package `sparse`, or of Weft with such chunks."""
     if isinstance(value, Expressed):
         return False
     return isinstance(value, SparseTensor) or (hasattr(value, "nnz") and hasattr(value, "shape"))
 
 
-def as_sparse(value: Any, dtype: DTypeLike = None, chunk_size: ChunkSize = None) -> SparseTensor:
+def as_sparse(value: Any, dtype: DTypeLike = None, chunk_size: ChunkSize = None) -> Any:
     """Return a sparse array of SciPy, of the package `sparse`, or of Weft as one of Weft.
 
-    TypeError: it has not two axes, or its elements are no numbers. MissingExtraError: SciPy is not installed.
+    A matrix of SciPy is a `SparseTensor`, any other array a `CooTensor`. TypeError: its elements are no numbers.
+    MissingExtraError: SciPy or the package `sparse` is not installed.
     """
+    if coordinates.is_coordinate(value) or len(value.shape) != 2:
+        return coordinates.as_coordinate(value, dtype, chunk_size)
     if isinstance(value, SparseTensor):
         made = value if dtype is None else value.astype(dtype)
         return made if chunk_size is None else made.rechunk(chunk_size)
     needed("scipy")
-    if len(value.shape) != 2:
-        raise TypeError(
-            f"a sparse array has {counted(len(value.shape), 'axis', 'axes')}: give a matrix, or x.todense()"
-        )
-    found = sparse_chunks.csr(value.tocsr() if hasattr(value, "tocsr") else value.to_scipy_sparse())
+    found = sparse_chunks.csr(value.tocsr())
     if dtype is not None:
         found = found.astype(dtype)
     if found.dtype.kind not in "biufc":
@@ -72,48 +71,49 @@ def as_sparse(value: Any, dtype: DTypeLike = None, chunk_size: ChunkSize = None)
 
 
 @method("tosparse")
-def sparse_of(self: Tensor) -> SparseTensor:
-    """Return the matrix with sparse chunks. TypeError: it is no matrix of numbers."""
+def sparse_of(self: Tensor) -> Any:
+    """Return the array with sparse chunks: a matrix with those of SciPy. TypeError: it has no numbers."""
+    if self.ndim != 2:
+        return coordinates.sparse_of(self)
     needed("scipy")
-    if self.ndim != 2 or self.dtype.kind not in "biufc" or self.dtype == np.float16:
-        axes = counted(self.ndim, "axis", "axes")
-        raise TypeError(f"arrays are sparse if they have two axes and numbers; this one has {axes}, of {self.dtype}")
+    if self.dtype.kind not in "biufc" or self.dtype == np.float16:
+        raise TypeError(f"matrices are sparse if they have numbers that SciPy supports; this one is of {self.dtype}")
     return SparseTensor(sparse_chunks.tosparse(self.node))
 
 
-def zeros(shape: tuple[int, ...], dtype: DTypeLike, chunk_size: ChunkSize = None) -> SparseTensor:
-    """Return a sparse matrix that stores nothing. TypeError: the shape has not two axes."""
+def zeros(shape: tuple[int, ...], dtype: DTypeLike, chunk_size: ChunkSize = None) -> Any:
+    """Return a sparse array that stores nothing: a matrix with chunks of SciPy."""
+    if len(shape) != 2:
+        return coordinates.zeros(shape, dtype, chunk_size)
     return diagonal_matrix(shape, 0, dtype, chunk_size, stored=False)
 
 
 def diagonal_matrix(
     shape: tuple[int, ...], k: int, dtype: DTypeLike, chunk_size: ChunkSize = None, *, stored: bool = True
 ) -> SparseTensor:
-    """Return a sparse matrix with ones on its k-th diagonal. TypeError: the shape has not two axes."""
+    """Return a sparse matrix with ones on its k-th diagonal."""
     needed("scipy")
     from scipy.sparse import coo_array
 
-    if len(shape) != 2:
-        raise TypeError(f"sparse arrays have two axes, not {len(shape)}")
     rows, columns = shape
     first = max(0, -k)
     at = np.arange(first, max(first, min(rows, columns - k)) if stored else first)
     made = coo_array((np.ones(len(at), np.dtype(dtype)), (at, at + k)), shape=shape)
-    return as_sparse(made, chunk_size=chunk_size)
+    return as_sparse(made, chunk_size=chunk_size)  # type: ignore[no-any-return]
 
 
 def drawn(
     method: str, shape: tuple[int, ...], seed: tuple[int, ...], dtype: DTypeLike, density: float, chunk_size: ChunkSize
-) -> SparseTensor:
-    """Return a sparse matrix with random numbers in a share of its elements.
+) -> Any:
+    """Return a sparse array with random numbers in a share of its elements: a matrix with chunks of SciPy.
 
-    TypeError: the shape has not two axes. ValueError: the share is not between 0 and 1.
+    ValueError: the share is not between 0 and 1.
     """
-    needed("scipy")
-    if len(shape) != 2:
-        raise TypeError(f"density={density}: sparse arrays have two axes, not {len(shape)}")
     if not 0 <= density <= 1:
         raise ValueError(f"density is {density}; it is the share of stored elements, from 0 to 1")
+    if len(shape) != 2:
+        return coordinates.drawn(method, shape, seed, dtype, density, chunk_size)
+    needed("scipy")
     kind, how = np.dtype(dtype), chunking.chunking()
     wanted = how.chunk_size if chunk_size is None else chunk_size
     if wanted is None:
@@ -131,6 +131,9 @@ def call_numpy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     TypeError: it is not supported for sparse arrays.
     """
     function = getattr(np, name, None) or getattr(np.linalg, name)
+    flat = [each for one in args for each in (one if isinstance(one, list | tuple) else [one])]
+    if any(map(coordinates.is_coordinate, flat)):
+        return coordinates.call_numpy(function, args, kwargs)
     given = [
         [_ours(each) for each in one] if isinstance(one, list | tuple) and any(map(is_sparse, one)) else _ours(one)
         for one in args
@@ -277,6 +280,11 @@ class SparseTensor(Executable):
         """Return the array itself."""
         return self
 
+    def tocoo(self) -> coordinates.CooTensor:
+        """Return the matrix with chunks of the package `sparse`. MissingExtraError: it is not installed."""
+        needed("sparse")
+        return coordinates.CooTensor(coordinate_chunks.from_csr(self._node), 0)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return as_sparse, (self.fetch(),)
 
@@ -362,7 +370,8 @@ class SparseTensor(Executable):
         from scipy.sparse import csr_array
 
         ones = np.ones(len(at), self.dtype)
-        return as_sparse(csr_array((ones, at, np.arange(len(at) + 1)), shape=(len(at), n)))
+        made: SparseTensor = as_sparse(csr_array((ones, at, np.arange(len(at) + 1)), shape=(len(at), n)))
+        return made
 
     # --------------------------------------------------------------------------------------------- element by element
 
@@ -573,6 +582,8 @@ _FUNCTIONS = frozenset(
 
 def _concatenated(arrays: Sequence[Any], axis: int | None = 0) -> SparseTensor:
     """Concatenate sparse arrays along an axis. TypeError: one is dense, or they would become a vector."""
+    if any(map(coordinates.is_coordinate, arrays)):
+        return coordinates.call_numpy(np.concatenate, (arrays, axis), {})  # type: ignore[no-any-return]
     dense = [one for one in arrays if not is_sparse(one)]
     if dense or axis is None:
         raise TypeError("sparse arrays are concatenated with sparse ones, along an axis: give x.tosparse()")
@@ -598,6 +609,8 @@ _OF_SEVERAL: dict[str, Callable[..., Any]] = {
 
 def _binary(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     """Return a ufunc of two operands, at least one of them sparse. TypeError: the result would not be sparse."""
+    if coordinates.is_coordinate(x) or coordinates.is_coordinate(y):
+        return coordinates.call_numpy(ufunc, (x, y), {})
     if is_sparse(x) and is_sparse(y):
         one, other = as_sparse(x), as_sparse(y)
         if one.shape != other.shape:
@@ -636,6 +649,8 @@ def _with_number(ufunc: np.ufunc, x: SparseTensor, number: Any, *, first: bool) 
 
 def _times(x: Any, y: Any) -> Any:
     """Return a matrix product with one sparse operand, or two. ValueError: the shapes do not fit."""
+    if coordinates.is_coordinate(x) or coordinates.is_coordinate(y):
+        return coordinates.call_numpy(np.matmul, (x, y), {})
     sizes = [np.shape(one) if not is_sparse(one) else one.shape for one in (x, y)]
     if not sizes[0] or not sizes[1]:
         raise ValueError("matmul: Input operand does not have enough dimensions (has 0, requires at least 1)")

@@ -86,6 +86,7 @@ def sum(
 
 
 @public("a", also="product", ignored="combine_size", method=True, out=3, summed=True)
+@takes_sparse
 @needs_lengths
 def prod(
     x: ArrayLike,
@@ -127,6 +128,7 @@ def _truth(x: Any, where: Any, otherwise: bool) -> ArrayNode:
 
 
 @public("a", ignored="combine_size", method=True, out=2)
+@takes_sparse
 @needs_lengths
 def all(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False, *, where: ArrayLike = True) -> Tensor:
     """Return whether all elements with `where` true are true."""
