@@ -198,7 +198,7 @@ def _why(item: ItemRecord, found: RunRecord) -> str:
 def _meaning(code: int, message: str) -> str:
     """Return an exit code in words: its usual meaning, else the exception in the last lines of the log."""
     if "probably for lack of memory" in message:
-        return f" ({_MEANINGS.get(code, 'killed')}): the memory of the machine was used up"
+        return f" ({_MEANINGS.get(code, 'killed')}): the memory of the machine, or what its limits allow, was used up"
     if ended := _ENDED.search(message.partition("\n")[0]):
         return f": {one_line(ended[1], 120)}"
     if code in _MEANINGS:
