@@ -17,6 +17,9 @@ from weft.store.state import DRIVER
 pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 
 
+BEGIN = ("run", "../project/run.yaml")
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with running_cluster(2) as found:
@@ -36,7 +39,7 @@ class Laptop(Project):
         return out
 
     def in_background(self, *words):
-        out = self.command(*(words or ("run", "../project/run.yaml")), "-d", "--backend", "ray")
+        out = self.command(*(words or BEGIN), "-d", "--backend", "ray")
         assert out.split()[0] == RUN
 
     def shown(self):
@@ -47,8 +50,12 @@ class Laptop(Project):
 
     def objects(self):
         """Return the names of the objects at the URL."""
-        below = Path(self.environ["WEFT_STORAGE"].removeprefix("file://"))
-        return [str(file.relative_to(below)) for file in below.rglob("*") if file.is_file()]
+        return [str(file.relative_to(self.shared)) for file in self.shared.rglob("*") if file.is_file()]
+
+    @property
+    def shared(self):
+        """The folder of the URL."""
+        return Path(self.environ["WEFT_STORAGE"].removeprefix("file://"))
 
     @property
     def there(self):
@@ -86,10 +93,13 @@ def steps(marks):
     }
 
 
-def begin(project, marks):
+def begin(project, marks, command=None):
     project.write(steps(marks))
     (project.folder / "say.sh").write_text("echo hello from the project\n")
-    project.in_background()
+    if command is None:
+        project.in_background()
+    else:
+        command(*BEGIN, "-d", "--backend", "ray")
     until((marks / "begun").exists, "the second step")
 
 
@@ -160,9 +170,9 @@ def test_the_process_at_the_cluster_tells_what_waits_and_what_the_plan_became(pr
 def test_while_the_url_cannot_be_read_the_run_is_shown_as_it_was(project, marks):
     begin(project, marks)
     until(lambda: project.shown()["steps"][0]["state"] == "succeeded", "a record")
-    away = project.environ["WEFT_STORAGE"].removeprefix("file://")
+    away = project.shared
     os.rename(away, f"{away}.gone")
-    Path(away).touch()
+    away.touch()
     try:
         code, out, err = project.weft("show", RUN)
         assert code == 0

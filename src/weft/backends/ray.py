@@ -578,7 +578,7 @@ class RayCluster(Cluster):
         """See `Executor.provider`."""
         if self._scaling is None:
             return super().provider
-        return ScalingProvider(self.present(), self._drained, self._scaling)
+        return ScalingProvider(self.present(), self.draining.drained, self._scaling)
 
     def _look(self) -> None:
         """Follow the machines of the cluster."""
