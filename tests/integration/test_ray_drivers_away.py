@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 import tempfile
+from functools import cached_property
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.integration.places import RUN, Project, until
+from tests.integration.places import DEADLINE_S, RUN, Project, until
 from tests.integration.ray_clusters import running_cluster
 from tests.integration.test_storage import step
 from weft.store.state import DRIVER
@@ -57,7 +58,7 @@ class Laptop(Project):
         """The folder of the URL."""
         return Path(self.environ["WEFT_STORAGE"].removeprefix("file://"))
 
-    @property
+    @cached_property
     def there(self):
         """The folder of the driver."""
         stored = json.loads((self.folder_of() / "run.json").read_text())["storage"]
@@ -146,6 +147,27 @@ def test_an_order_goes_to_the_driver_and_the_run_is_resumed_there(project, marks
     (marks / "go").touch()
     project.in_background("resume", RUN)
     until(lambda: project.state() == "succeeded", "the end")
+    assert (marks / "once").read_text() == "once\n"
+
+
+def test_who_watches_and_follows_logs_sees_the_end(project, marks):
+    begin(project, marks)
+    watcher, follower = project.start("watch", RUN, "--json"), project.start("logs", "-f", RUN)
+    (marks / "go").touch()
+    (shown, said), (logs, noted) = (one.communicate(timeout=DEADLINE_S) for one in (watcher, follower))
+    assert json.loads(shown)["run"]["state"] == "succeeded", said
+    assert "hello from the project" in logs, noted
+
+
+def test_a_run_at_the_cluster_is_suspended_and_goes_on_and_one_step_is_cancelled(project, marks):
+    begin(project, marks)
+    project.command("suspend", RUN, "--now")
+    until(lambda: project.state() == "suspended", "the suspension")
+    project.in_background("resume", RUN)
+    until(lambda: (marks / "begun").read_text() == "begun\nbegun\n", "the second start of the step")
+    project.command("cancel", f"{RUN}/b")
+    until(lambda: project.state() not in ("pending", "running", "terminating"), "the end")
+    assert [one["state"] for one in project.shown()["steps"]] == ["succeeded", "cancelled"]
     assert (marks / "once").read_text() == "once\n"
 
 

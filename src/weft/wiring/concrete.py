@@ -333,6 +333,15 @@ def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
     return order_driver(folder, message)
 
 
+def driver_lives(folder: Path) -> bool:
+    """Return whether the cluster of a run has its driver; without Ray nobody knows of one."""
+    try:
+        from weft.backends.ray_driver import driver_lives
+    except ImportError:
+        return False
+    return driver_lives(folder)
+
+
 @contextmanager
 def _installed(what: str, extra: str = "ray") -> Iterator[None]:
     """Raise MissingExtraError for a package that `what` lacks."""
