@@ -33,6 +33,7 @@ class Laptop(Project):
     def __init__(self, folder, address, url):
         super().__init__(folder)
         self.environ |= {"RAY_ADDRESS": address, "WEFT_STORAGE": url}
+        self.shared = Path(url.removeprefix("file://"))
 
     def command(self, *words, code=0):
         found, out, err = self.weft(*words)
@@ -52,11 +53,6 @@ class Laptop(Project):
     def objects(self):
         """Return the names of the objects at the URL."""
         return [str(file.relative_to(self.shared)) for file in self.shared.rglob("*") if file.is_file()]
-
-    @property
-    def shared(self):
-        """The folder of the URL."""
-        return Path(self.environ["WEFT_STORAGE"].removeprefix("file://"))
 
     @cached_property
     def there(self):
@@ -167,7 +163,7 @@ def test_a_run_at_the_cluster_is_suspended_and_goes_on_and_one_step_is_cancelled
     until(lambda: (marks / "begun").read_text() == "begun\nbegun\n", "the second start of the step")
     project.command("cancel", f"{RUN}/b")
     until(lambda: project.state() not in ("pending", "running", "terminating"), "the end")
-    assert [one["state"] for one in project.shown()["steps"]] == ["succeeded", "cancelled"]
+    assert [one["state"] for one in project.shown()["steps"]] == ["succeeded", "failed"]
     assert (marks / "once").read_text() == "once\n"
 
 
