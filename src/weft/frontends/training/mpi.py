@@ -89,11 +89,12 @@ def _programs(job: TrainingJob, sockets: str) -> tuple[str, str]:
 
 
 def spread_variables(job: TrainingJob, type: str, sockets: str, addresses: Sequence[str]) -> Iterator[EnvVar]:
-    """Yield the variables of a launcher whose hosts are at machines with these addresses, instead of `loopback`.
+    """Yield the variables of a replica of a job whose hosts are at machines with these addresses, for `loopback`.
 
-    `sockets` is a folder of the machine of the launcher. Daemons do not start others: only the launcher has the ways
-    to all. Shared memory is for replicas that are alone at their machine: its files carry the name of the machine.
+    `sockets` is a folder of the machine for this replica alone. Daemons do not start others: only the launcher has the
+    ways to all. Shared memory is for replicas that are alone at their machine: its files carry the name of the machine.
     """
+    yield EnvVar("TMPDIR", sockets)
     if type != _LAUNCHERS[job.kind]:
         return
     enter, hosts = _programs(job, sockets)

@@ -174,7 +174,7 @@ class RemoteJobs(LocalJobs):
         job = self._groups[self.own.job, self.own.type].job
         if job.kind == POD or not uses_mpi(job):
             return {}
-        folder = self._undo_start.enter_context(tempfile.TemporaryDirectory(prefix="weft-mpi-"))
+        folder = self._undo_start.enter_context(tempfile.TemporaryDirectory(prefix="weft-mpi-", ignore_cleanup_errors=True))
         self._sockets = Path(folder)
         if (self.own.type, self.own.index) not in set(mpi_hosts(job)):
             return {}
@@ -203,7 +203,9 @@ class RemoteJobs(LocalJobs):
             return ()
         names = [self.replica(job.name, *one).name for one in mpi_hosts(job)]
         addresses = [address for name in names if (address := self._network.ip(name))]
-        return tuple(spread_variables(job, replica.type, str(self._sockets), addresses))
+        own = {one.name for one in replica.main_container.env}
+        found = spread_variables(job, replica.type, str(self._sockets), addresses)
+        return tuple(one for one in found if one.name not in own)
 
     def _lock_devices(self) -> Sequence[str]:
         count = requests_of(self.own.template).gpu
