@@ -37,8 +37,15 @@ class OutputCopies(NamedTuple):
 class DrainedCluster(Protocol):
     """What the draining of nodes needs of their cluster."""
 
-    loop: Shell
-    store: BlockManager
+    @property
+    def loop(self) -> Shell:
+        """The loop of the session."""
+        ...
+
+    @property
+    def store(self) -> BlockManager:
+        """The store with the references to the outputs of nodes."""
+        ...
 
     @property
     def nodes(self) -> Mapping[int, NodeConnection]:

@@ -1,6 +1,7 @@
 """The order in which nodes that drain at once hand on their outputs, and leave."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,12 @@ class Clustered:
 
     def __init__(self, tmp_path):
         self.store = BlockManager(None, shm=tmp_path / "shm", spill=tmp_path / "spill")
-        self.deleted = []
+        self.deleted: list[str] = []
         self.store.add_tier(peers.PeerTier(self.delete))
         self.column = self.store.column(("job", "rows"), COUNT, 0)
-        self.events = []
+        self.events: list[Any] = []
         backend = SimpleNamespace(columns={"rows": self.column})
-        self.loop = SimpleNamespace(
+        self.loop: Any = SimpleNamespace(
             jobs={"job": SimpleNamespace(backend=backend)},
             clock=SimpleNamespace(now=lambda: 0.0),
             post_later=lambda job, event: self.events.append(event),
@@ -34,11 +35,11 @@ class Clustered:
             number: NodeConnection(number, NodeAddress(("10.0.0.1", 1000 + number), 1, f"node {number}"))
             for number in range(3)
         }
-        self.sent = []
+        self.sent: list[Any] = []
         for node in self.nodes.values():
             node.link = SimpleNamespace(send=lambda message, to=node.number: self.sent.append((to, message)))
-        self.gone = []
-        self.waiting = []
+        self.gone: list[int] = []
+        self.waiting: list[Any] = []
         self.draining = NodeDraining(self)
 
     def put(self, at, number):

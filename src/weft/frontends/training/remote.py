@@ -174,8 +174,8 @@ class RemoteJobs(LocalJobs):
         job = self._groups[self.own.job, self.own.type].job
         if job.kind == POD or not uses_mpi(job):
             return {}
-        folder = self._undo_start.enter_context(tempfile.TemporaryDirectory(prefix="weft-mpi-", ignore_cleanup_errors=True))
-        self._sockets = Path(folder)
+        folder = tempfile.TemporaryDirectory(prefix="weft-mpi-", ignore_cleanup_errors=True)
+        self._sockets = Path(self._undo_start.enter_context(folder))
         if (self.own.type, self.own.index) not in set(mpi_hosts(job)):
             return {}
         gate = ReplicaGate(self._sockets, self.own.name, told.host, told.ports.get(GATE, 0), credentials())
