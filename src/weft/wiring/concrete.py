@@ -274,15 +274,15 @@ def make_backend(name: str, place: BackendPlace) -> Executor:
 
 
 @contextmanager
-def local_cluster(nodes: int, cpus: int) -> Iterator[str]:
-    """Run a Ray cluster of `nodes` nodes with `cpus` cores each on this machine, and yield its address.
+def local_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
+    """Run a Ray cluster of `nodes` nodes with `cpus` cores each on this machine; see `run_cluster`.
 
     UsageError: a number below 1. MissingExtraError: Ray is not installed.
     """
     with _installed("a Ray cluster"):
         from weft.backends.ray import run_cluster
-    with run_cluster(nodes, cpus) as address:
-        yield address
+    with run_cluster(nodes, cpus) as variables:
+        yield variables
 
 
 def start_driver(
