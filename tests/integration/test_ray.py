@@ -400,8 +400,8 @@ def test_a_cluster_to_try_with(tmp_path, token):
     argv = [sys.executable, "-m", "weft", "cluster", "start", "--nodes", "2"]
     process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=home)
     lines = iter(process.stdout.readline, "")
-    said = list(takewhile(lambda line: "open a session" not in line, lines))
-    exports = dict(line.strip().removeprefix("export ").split("=") for line in said if "export " in line)
+    told = list(takewhile(lambda line: "open a session" not in line, lines))
+    exports = dict(line.strip().removeprefix("export ").split("=") for line in told if "export " in line)
     assert exports.get("RAY_AUTH_MODE", "") == ("token" if token else "")
     below = psutil.Process(process.pid).children(recursive=True)
     code = "import weft\nwith weft.Session('ray') as session: print(len(session.executor.provider.nodes()))"
