@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.backends import node_messages as messages
 from weft.backends.cluster_jobs import ClusterJob, inputs_of, packed, sendable
 from weft.backends.cluster_nodes import ClusterProvider, NodeAddress, NodeConnection, NodeNetwork, SentLease
-from weft.backends.draining import NodeDraining
+from weft.backends.draining import DrainedNodes
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
 from weft.backends.process_jobs import NOT_SENT, needed
 from weft.backends.streams import END
@@ -101,7 +101,7 @@ class Cluster(LocalBackend):
         """The places of lost nodes that no other has taken, if others may join."""
         self._closing = False
         self._broken = ""
-        self.draining = NodeDraining(self)
+        self.draining = DrainedNodes(self)
         self._active = threading.Event()
         store.add_tier(peers.PeerTier(self.delete))
 

@@ -61,7 +61,7 @@ class DrainedCluster(Protocol):
         ...
 
     def leave_place(self, node: NodeConnection) -> None:
-        """Count a node as gone. The caller has `NodeDraining.lock`."""
+        """Count a node as gone. The caller has `DrainedNodes.lock`."""
         ...
 
     def let_go(self, node: NodeConnection) -> None:
@@ -69,7 +69,7 @@ class DrainedCluster(Protocol):
         ...
 
 
-class NodeDraining:
+class DrainedNodes:
     """Empties nodes that are to go, and lets each go when nobody reads there any more.
 
     `lock` guards whether nodes are gone or leave.

@@ -7,7 +7,7 @@ import pytest
 
 from weft.backends import node_messages as messages
 from weft.backends.cluster_nodes import NodeAddress, NodeConnection
-from weft.backends.draining import NodeDraining
+from weft.backends.draining import DrainedNodes
 from weft.engine.events import OutputMoved
 from weft.model.chunks import ChunkRef, Tier
 from weft.store import peers
@@ -40,7 +40,7 @@ class Clustered:
             node.link = SimpleNamespace(send=lambda message, to=node.number: self.sent.append((to, message)))
         self.gone: list[int] = []
         self.waiting: list[Any] = []
-        self.draining = NodeDraining(self)
+        self.draining = DrainedNodes(self)
 
     def put(self, at, number):
         """Let a node have an output."""

@@ -1,7 +1,7 @@
 """Commands in replicas at other machines of a cluster: what a connection of ssh is to the agent of MPI.
 
 At one machine the agent enters a replica by a Unix socket, over which it hands its standard streams
-(`weft.worker.replica_exec`). Between machines a `ReplicaDoor` has that socket at the machine of the caller, and a
+(`weft.worker.replica_exec`). Between machines a `ReplicaEntrance` has that socket at the machine of the caller, and a
 `ReplicaGate` enters the replica at its own: they pass the streams on, over a connection of the cluster, which begins
 with the proof of its secret. A frame is a byte with its kind, its length in 4 bytes, big endian, and its data.
 """
@@ -99,7 +99,7 @@ class ReplicaGate:
         _close(self._listener)
 
 
-class ReplicaDoor:
+class ReplicaEntrance:
     """A socket in `folder` by which the agent enters a replica at another machine, whose gate has this address."""
 
     def __init__(self, folder: Path, name: str, gate: tuple[str, int], credentials: Credentials) -> None:

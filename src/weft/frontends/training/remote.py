@@ -18,7 +18,7 @@ from weft.frontends.training.addresses import ReplicaAddress
 from weft.frontends.training.answers import RemoteDescription, description_of
 from weft.frontends.training.compiler import POD, requests_of
 from weft.frontends.training.endpoints import ClusterEndpoints, listening_ports
-from weft.frontends.training.entering import ReplicaDoor, ReplicaGate
+from weft.frontends.training.entering import ReplicaEntrance, ReplicaGate
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.mpi import mpi_hosts, spread_variables, starts_processes, uses_mpi
 from weft.frontends.training.replica import ReplicaStart
@@ -182,7 +182,7 @@ class RemoteJobs(LocalJobs):
         self._undo_start.callback(gate.close)
         return {GATE: gate.port}
 
-    def _open_doors(self) -> None:
+    def _open_entrances(self) -> None:
         """Let the agent of a launcher here enter the other replicas."""
         job, network = self._groups[self.own.job, self.own.type].job, self._network
         assert isinstance(network, RemoteNetwork)
@@ -191,7 +191,7 @@ class RemoteJobs(LocalJobs):
             address = network.addresses.get(name)
             if name != self.own.name and self._sockets is not None and address is not None:
                 gate = address.host, address.ports[GATE]
-                self._undo_start.callback(ReplicaDoor(self._sockets, name, gate, credentials()).close)
+                self._undo_start.callback(ReplicaEntrance(self._sockets, name, gate, credentials()).close)
 
     def sockets(self, job: TrainingJob) -> str:
         """See `LocalJobs.sockets`: a folder of this machine."""
@@ -229,7 +229,7 @@ class RemoteJobs(LocalJobs):
             if pause.wait(wait_s) or ctx.cancelled():
                 raise RunCancelledError(f"replica {self.own.name} was stopped while it waited for the others")
         network.addresses = {**_addresses_of(found), self.own.name: mine}
-        self._open_doors()
+        self._open_entrances()
 
     def why_again(self) -> str:
         """Return why the replica must begin again, as a clause; "" if it need not."""
