@@ -93,11 +93,11 @@ class Project:
 
 
 class Commands:
-    """Runs command lines in this process, in a folder that is the current one."""
+    """Runs command lines in this process, in a folder that is the current one; `environ` is added to theirs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.environ = {"HOME": str(folder / "home")}
+        self.environ = {"HOME": str(folder / "home"), **(environ or {})}
 
     def __call__(self, *words: str, code: int = 0) -> tuple[str, str]:
         """Return what a command line has printed to stdout and stderr; it must end with `code`."""

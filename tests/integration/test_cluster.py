@@ -406,6 +406,23 @@ def test_a_node_that_drains_hands_its_outputs_on_before_it_ends(nodes, tmp_path,
         assert all(path.read_text() == "made\n" for path in tmp_path.iterdir())
 
 
+def test_nodes_that_drain_at_once_hand_their_outputs_to_the_last_one(nodes, tmp_path):
+    """Outputs that were on the way to a node which drains meanwhile go on from there."""
+    with weft.Session("cluster") as session, LocalNodes(1, 1, secret=nodes.secret) as more:
+        cluster = session.executor
+        assert isinstance(cluster, Cluster)
+        cluster.join(more.nodes[0]._replace(name="third"))
+        graph = Graph("drains")
+        rows = graph.map(counted, range(24), params={"marks": str(tmp_path)}).keep()
+        results = session.run(graph)
+        for number in (0, 1):
+            cluster.drain(number, "its machine is wanted elsewhere")
+        until(lambda: all(process.poll() is not None for process in nodes.processes))
+        assert more.processes[0].poll() is None
+        assert [float(value[0]) for value in results[rows]] == [float(x) for x in range(24)]
+        assert all(path.read_text() == "made\n" for path in tmp_path.iterdir())
+
+
 def test_running_tasks_of_a_draining_node_end_there_and_the_rest_is_given_back(nodes, tmp_path):
     with weft.Session("cluster") as session:
         assert isinstance(session.executor, Cluster)

@@ -4,14 +4,17 @@ import json
 import os
 import shutil
 import socket
+import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
 import weft
 from tests.integration.places import until
+from tests.integration.test_replica_exec import SUM_OF_RANKS
 from tests.integration.test_training import Place, replica, tfjob
 from weft import training, wiring
 from weft.backends.cluster import Cluster
@@ -320,18 +323,96 @@ def test_probes_and_readiness_are_told_at_the_session(make):
     assert place.result.error is None
 
 
-def test_what_needs_one_machine_is_refused_before_anything_starts(make):
-    place = make(1)
-    launcher = {**replica("true"), "replicas": 1}
-    mpi = {
+def mpi_job(command, workers=2, slots=1):
+    launcher = {**replica(command), "replicas": 1}
+    return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "MPIJob",
         "metadata": {"name": "m"},
-        "spec": {"mpiReplicaSpecs": {"Launcher": launcher, "Worker": replica("true", 2)}},
+        "spec": {"slotsPerWorker": slots, "mpiReplicaSpecs": {"Launcher": launcher, "Worker": worker_of_mpi(workers)}},
     }
-    place.job(mpi)
-    with place.service() as service, pytest.raises(UsageError, match="MPIJob m starts processes in its replicas by an"):
-        service.submit(service.load(RunRequest(str(place.file))))
+
+
+def worker_of_mpi(count):
+    """Return workers that only wait for what MPI starts in them."""
+    found = replica("", count)
+    del found["template"]["spec"]["containers"][0]["command"]
+    return found
+
+
+ENTERING = """
+for host in $(cut -d' ' -f1 "$OMPI_MCA_orte_default_hostfile"); do
+  printf 'input of %s' $host | "$OMPI_MCA_plm_rsh_agent" $host 'echo "out $WEFT_REPLICA $(cat)"; echo err >&2; exit 7'
+  echo status $?
+done
+"$OMPI_MCA_plm_rsh_agent" m-worker-9 true
+echo status $?
+"""
+
+
+def test_the_agent_of_mpi_enters_replicas_at_other_machines(make):
+    place = make(3)
+    place.job(mpi_job(ENTERING))
+    result = place.to_end()
+    assert result.error is None, place.log("launcher", 0)
+    assert place.log("launcher", 0).splitlines() == [
+        "out m-worker-0 input of m-worker-0", "err", "status 7",
+        "out m-worker-1 input of m-worker-1", "err", "status 7",
+        "[weft] no replica m-worker-9 runs; those that can be entered: m-worker-0, m-worker-1", "status 255",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("orted") is None, reason="Open MPI 4 is not installed")
+@pytest.mark.parametrize("workers", [1, 2], ids=["alone", "two at a machine"])
+def test_mpirun_starts_processes_at_all_machines_and_they_speak_to_each_other(make, workers):
+    place = make(4 - workers, workers)
+    (place.folder / "program.py").write_text(SUM_OF_RANKS.replace("REPLICA", "WEFT_REPLICA"))
+    place.job(mpi_job(f"exec mpirun {sys.executable} -I program.py", slots=2))
+    result = place.to_end()
+    assert result.error is None, place.log("launcher", 0)
+    lines = [line for line in place.log("launcher", 0).splitlines() if "knows" in line]  # others are of Open MPI
+    assert sorted(lines) == [
+        "0 of m-worker-0 knows 6", "1 of m-worker-0 knows 6", "2 of m-worker-1 knows 6", "3 of m-worker-1 knows 6",
+    ]  # fmt: skip
+    assert place.alive() == []
+
+
+LASTING = """
+"$OMPI_MCA_plm_rsh_agent" m-worker-0 'echo $$$$ > entered; while ! test -e go; do sleep 0.05; done; echo ended'
+"""
+
+
+def entered(place):
+    """Return the process that the launcher has started in the worker."""
+    file = place.folder / "entered"
+    found = psutil.Process(int(until(lambda: file.exists() and file.read_text(), "the command")))
+    file.unlink()
+    return found
+
+
+def test_an_mpi_job_begins_again_when_a_machine_of_it_is_lost(make):
+    place = make(3)
+    place.job(mpi_job(LASTING, workers=1))
+    with place.begun():
+        parents = entered(place).parents()
+        next(one for one in place.nodes.processes if psutil.Process(one.pid) in parents).kill()
+        entered(place)
+        (place.folder / "go").touch()
+    assert place.result.error is None, place.log("launcher", 0)
+    assert any("ended" in log.read_text() for log in place.folder_of().glob("logs/launcher.*.log"))
+
+
+def test_a_cancelled_mpi_job_leaves_no_command(make):
+    place = make(2)
+    place.job(mpi_job(LASTING, workers=1))
+    with place.begun() as active:
+        command = entered(place)
+        active.cancel()
+    until(lambda: not command.is_running() or command.status() == "zombie", "the end of the command")
+
+
+def test_what_needs_one_machine_is_refused_before_anything_starts(make):
+    place = make(1)
     place.job(tfjob(Worker=replica("true")))
     wanted = replace(place.settings, isolation="namespace")
     with (

@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -413,14 +414,22 @@ def test_memory_bounds_the_values_at_the_nodes_of_a_machine(cluster):
         assert [node.resources.memory for node in session.executor.provider.nodes()] == [32 << 20] * 2
 
 
-def test_a_cluster_to_try_with(tmp_path):
+@pytest.mark.parametrize("token", ["", "ab" * 32], ids=["open", "token"])
+def test_a_cluster_to_try_with(tmp_path, token):
+    """It asks for the token of Ray if its user has one, and says so."""
+    home = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"} | {"HOME": str(tmp_path)}
+    if token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text(token)
     argv = [sys.executable, "-m", "weft", "cluster", "start", "--nodes", "2"]
-    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=home)
     lines = iter(process.stdout.readline, "")
-    address = next(line for line in lines if "RAY_ADDRESS=" in line).strip().partition("=")[2]
+    told = list(takewhile(lambda line: "open a session" not in line, lines))
+    exports = dict(line.strip().removeprefix("export ").split("=") for line in told if "export " in line)
+    assert exports.get("RAY_AUTH_MODE", "") == ("token" if token else "")
     below = psutil.Process(process.pid).children(recursive=True)
     code = "import weft\nwith weft.Session('ray') as session: print(len(session.executor.provider.nodes()))"
-    environ = os.environ | {"RAY_ADDRESS": address}
+    environ = home | exports
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S, env=environ
     )

@@ -4,17 +4,21 @@ import json
 import os
 import shutil
 import tempfile
+from functools import cached_property
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.integration.places import RUN, Project, until
+from tests.integration.places import DEADLINE_S, RUN, Project, until
 from tests.integration.ray_clusters import running_cluster
 from tests.integration.test_storage import step
 from weft.store.state import DRIVER
 
 pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+
+
+BEGIN = ("run", "../project/run.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +33,7 @@ class Laptop(Project):
     def __init__(self, folder, address, url):
         super().__init__(folder)
         self.environ |= {"RAY_ADDRESS": address, "WEFT_STORAGE": url}
+        self.shared = Path(url.removeprefix("file://"))
 
     def command(self, *words, code=0):
         found, out, err = self.weft(*words)
@@ -36,7 +41,7 @@ class Laptop(Project):
         return out
 
     def in_background(self, *words):
-        out = self.command(*(words or ("run", "../project/run.yaml")), "-d", "--backend", "ray")
+        out = self.command(*(words or BEGIN), "-d", "--backend", "ray")
         assert out.split()[0] == RUN
 
     def shown(self):
@@ -47,10 +52,9 @@ class Laptop(Project):
 
     def objects(self):
         """Return the names of the objects at the URL."""
-        below = Path(self.environ["WEFT_STORAGE"].removeprefix("file://"))
-        return [str(file.relative_to(below)) for file in below.rglob("*") if file.is_file()]
+        return [str(file.relative_to(self.shared)) for file in self.shared.rglob("*") if file.is_file()]
 
-    @property
+    @cached_property
     def there(self):
         """The folder of the driver."""
         stored = json.loads((self.folder_of() / "run.json").read_text())["storage"]
@@ -86,10 +90,13 @@ def steps(marks):
     }
 
 
-def begin(project, marks):
+def begin(project, marks, command=None):
     project.write(steps(marks))
     (project.folder / "say.sh").write_text("echo hello from the project\n")
-    project.in_background()
+    if command is None:
+        project.in_background()
+    else:
+        command(*BEGIN, "-d", "--backend", "ray")
     until((marks / "begun").exists, "the second step")
 
 
@@ -139,6 +146,27 @@ def test_an_order_goes_to_the_driver_and_the_run_is_resumed_there(project, marks
     assert (marks / "once").read_text() == "once\n"
 
 
+def test_who_watches_and_follows_logs_sees_the_end(project, marks):
+    begin(project, marks)
+    watcher, follower = project.start("watch", RUN, "--json"), project.start("logs", "-f", RUN)
+    (marks / "go").touch()
+    (shown, said), (logs, noted) = (one.communicate(timeout=DEADLINE_S) for one in (watcher, follower))
+    assert json.loads(shown)["run"]["state"] == "succeeded", said
+    assert "hello from the project" in logs, noted
+
+
+def test_a_run_at_the_cluster_is_suspended_and_goes_on_and_one_step_is_cancelled(project, marks):
+    begin(project, marks)
+    project.command("suspend", RUN, "--now")
+    until(lambda: project.state() == "suspended", "the suspension")
+    project.in_background("resume", RUN)
+    until(lambda: (marks / "begun").read_text() == "begun\nbegun\n", "the second start of the step")
+    project.command("cancel", f"{RUN}/b")
+    until(lambda: project.state() not in ("pending", "running", "terminating"), "the end")
+    assert [one["state"] for one in project.shown()["steps"]] == ["succeeded", "failed"]
+    assert (marks / "once").read_text() == "once\n"
+
+
 def test_the_process_at_the_cluster_tells_what_waits_and_what_the_plan_became(project, marks):
     work = steps(marks)
     work["c"] = step("cat {{seen}}", "b", {"seen": "{{b.seen}}"})
@@ -160,9 +188,9 @@ def test_the_process_at_the_cluster_tells_what_waits_and_what_the_plan_became(pr
 def test_while_the_url_cannot_be_read_the_run_is_shown_as_it_was(project, marks):
     begin(project, marks)
     until(lambda: project.shown()["steps"][0]["state"] == "succeeded", "a record")
-    away = project.environ["WEFT_STORAGE"].removeprefix("file://")
+    away = project.shared
     os.rename(away, f"{away}.gone")
-    Path(away).touch()
+    away.touch()
     try:
         code, out, err = project.weft("show", RUN)
         assert code == 0

@@ -48,6 +48,38 @@ if __name__ == "__main__":
 """
 
 
+IN_THE_BACKGROUND = """
+import sys
+from pathlib import Path
+from tests.integration.places import Project, until
+from tests.integration.ray_clusters import running_cluster
+from tests.integration.test_ray_drivers import WAITING, in_background
+from tests.integration.test_storage import step
+
+if __name__ == "__main__":
+    with running_cluster(2) as cluster:
+        project = Project(Path(sys.argv[1]))
+        project.environ["RAY_ADDRESS"] = cluster.address
+        project.write({"first": step("echo once >> once"), "second": step(WAITING, "first"),
+                       "third": step("true", "second")})
+        in_background(project)
+        until(lambda: (project.folder / "begun").exists(), "the second step")
+        cluster.head_node.kill_gcs_server()
+        print("WITHOUT", project.weft("show", "run-000001")[1].split("state")[1].split()[1])
+        cluster.head_node.start_gcs_server()
+        (project.folder / "go").touch()
+        until(lambda: list(project.states().values()) == ["succeeded"] * 3, "the end")
+        until(lambda: not list((project.root.path / "drivers").glob("*.json")), "the end of the driver")
+        print("ONCE", (project.folder / "once").read_text(), (project.folder / "begun").read_text())
+        project.file.unlink()
+        project.write({"wait": step(WAITING.replace("go", "never"))})
+        in_background_again = project.weft("run", "run.yaml", "-d", "--backend", "ray")
+        assert in_background_again[0] == 0, in_background_again
+        assert project.weft("cancel", "run-000002", "--force")[0] == 0
+        print("AGAIN")
+"""
+
+
 @pytest.fixture
 def redis(tmp_path):
     """The address of a Redis that keeps nothing."""
@@ -66,3 +98,14 @@ def test_a_session_goes_on_while_the_head_restarts(redis):
     assert "WITHOUT running" in said.stdout, said.stderr
     assert "TOTAL 20000000" in said.stdout
     assert "NODES 3" in said.stdout
+
+
+def test_a_run_in_the_background_goes_on_while_the_head_restarts(redis, tmp_path):
+    """The detached actor is the one of before, ends with its run, and later runs get theirs."""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), *sys.path]))
+    environ = os.environ | {"RAY_REDIS_ADDRESS": redis, "PYTHONPATH": path}
+    argv = [sys.executable, "-c", IN_THE_BACKGROUND, str(tmp_path / "project")]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=2 * DEADLINE_S, env=environ)
+    assert "WITHOUT running" in said.stdout, said.stderr
+    assert "ONCE once\n begun\n" in said.stdout, said.stderr
+    assert "AGAIN" in said.stdout, said.stderr

@@ -152,17 +152,6 @@ def test_queries_run_in_stages_at_the_machines(project):
     assert out.split() == ["a,s", f"0,{sums[0]}", f"1,{sums[1]}"]
 
 
-def test_training_jobs_that_need_one_machine_are_refused(project):
-    pod = "template: {spec: {containers: [{name: mpi, image: i, command: ['true']}]}}"
-    (project.folder / "job.yaml").write_text(
-        "apiVersion: kubeflow.org/v1\nkind: MPIJob\nmetadata: {name: m}\n"
-        f"spec: {{mpiReplicaSpecs: {{Launcher: {{replicas: 1, {pod}}}, Worker: {{replicas: 2, {pod}}}}}}}\n"
-    )
-    code, _, err = project.weft("run", "job.yaml", "--backend", "ray")
-    assert code == 2
-    assert "MPIJob m starts processes in its replicas by an agent that reaches one machine" in err
-
-
 def test_an_unknown_backend_is_refused(project):
     code, _, err = project.weft("sql", "SELECT 1", "--backend", "rey")
     assert code != 0

@@ -1,12 +1,15 @@
 """Training jobs on a Ray cluster of several nodes on this machine, by the command line and from Python."""
 
+import shutil
 import signal
+import sys
 
 import pytest
 
 from tests.integration.places import RUN, until
 from tests.integration.ray_clusters import running_cluster
-from tests.integration.test_cluster_training import MEETING, STAYING, all_workers
+from tests.integration.test_cluster_training import MEETING, STAYING, all_workers, mpi_job
+from tests.integration.test_replica_exec import SUM_OF_RANKS
 from tests.integration.test_training import Place, replica, tfjob
 from weft.runs.reading import read_run
 from weft.store.state import read_description
@@ -58,6 +61,20 @@ def test_a_gang_that_never_fits_is_refused_with_the_arithmetic(place):
     assert code != 0
     assert "it needs 3 slots at once; the session has 2" in out + err
     assert not (place.folder / "began").exists()
+
+
+@pytest.mark.skipif(shutil.which("orted") is None, reason="Open MPI 4 is not installed")
+def test_mpirun_starts_processes_at_other_machines(place, cluster):
+    extra = cluster.add_node(num_cpus=1)
+    try:
+        (place.folder / "program.py").write_text(SUM_OF_RANKS.replace("REPLICA", "WEFT_REPLICA"))
+        place.job(mpi_job(f"exec mpirun {sys.executable} -I program.py"))
+        code, out, err = place.weft(*ON_RAY)
+        assert code == 0, (out, err)
+        lines = [line for line in place.log("launcher", 0).splitlines() if "knows" in line]
+        assert sorted(lines) == ["0 of m-worker-0 knows 1", "1 of m-worker-1 knows 1"]
+    finally:
+        cluster.remove_node(extra)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -13,15 +13,16 @@ import itertools
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends import node_messages as messages
 from weft.backends.cluster_jobs import ClusterJob, inputs_of, packed, sendable
 from weft.backends.cluster_nodes import ClusterProvider, NodeAddress, NodeConnection, NodeNetwork, SentLease
+from weft.backends.draining import DrainedNodes
 from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed
 from weft.backends.process_jobs import NOT_SENT, needed
 from weft.backends.streams import END
@@ -33,7 +34,7 @@ from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ProgramError, RunCancelledError, UsageError, WeftError
 from weft.model.ranges import runs
-from weft.store import codec, peers, serializers, tiers
+from weft.store import codec, peers, serializers
 from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
 from weft.store.tls import check_files
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from weft.engine.commands import Launch, Restart
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
-    from weft.store.api import Column
     from weft.store.blocks import BlockManager
     from weft.store.tls import TlsFiles
 
@@ -54,17 +54,6 @@ _LAST_TICK_S: Final = 0.16
 _CLOSING_S: Final = 10.0
 _HALVINGS: Final = 20
 """How often the rest of a lease is halved at a node that drains, so that one task is left."""
-_COPIES: Final = 64
-"""The most outputs in one message to copy them."""
-
-
-class OutputCopies(NamedTuple):
-    """Outputs of a node that leaves, which another one copies: cells of a column, with their present references."""
-
-    source: NodeConnection
-    to: NodeConnection
-    column: Column
-    cells: list[tuple[int, ChunkRef]]
 
 
 class Cluster(LocalBackend):
@@ -113,18 +102,21 @@ class Cluster(LocalBackend):
         """The places of lost nodes that no other has taken, if others may join."""
         self._closing = False
         self._broken = ""
-        self._copies: dict[int, OutputCopies] = {}
-        self._copy_numbers = itertools.count()
-        self._leaving = threading.Lock()
+        self.draining = DrainedNodes(self)
         self._active = threading.Event()
-        store.add_tier(peers.PeerTier(self._delete))
+        store.add_tier(peers.PeerTier(self.delete))
 
     # ----------------------------------------------------------------------------------------------- executor
 
     @property
     def provider(self) -> Provider:
         """See `Executor.provider`: the nodes."""
-        return ClusterProvider(self.present(), self._drained, self._vacant)
+        return ClusterProvider(self.present(), self.draining.drained, self._vacant)
+
+    @property
+    def nodes(self) -> Mapping[int, NodeConnection]:
+        """See `DrainedCluster.nodes`."""
+        return self._nodes
 
     def present(self) -> list[NodeSpec]:
         """Return the nodes that are not lost."""
@@ -167,7 +159,7 @@ class Cluster(LocalBackend):
         for job in list(self.loop.jobs):
             node.send(messages.OPEN, job)
         self._nodes = self._nodes | {node.number: node}
-        with self._leaving:
+        with self.draining.lock:
             if place := next((place for place in self._vacant if place.workers <= about.workers), None):
                 self._vacant.remove(place)
         self.loop.node_joined(node.spec)
@@ -177,10 +169,8 @@ class Cluster(LocalBackend):
         if there is none, and it ends. No effect on a node that drains or is lost.
         """
         node = self._nodes[number]
-        with self._leaving:
-            if node.dead or node.leaves:
-                return
-            node.leaves = reason
+        if not self.draining.begin(node, reason):
+            return
         self.loop.node_draining(number, reason)
         for job, lease in list(node.leases):
             found = self.loop.jobs.get(job)
@@ -188,87 +178,18 @@ class Cluster(LocalBackend):
                 for _ in range(_HALVINGS):
                     self.shrink(found, lease)
 
-    def _drained(self, number: int) -> None:
-        """Empty a node without running tasks; the loop calls this and does not wait."""
-        self._helpers.put(partial(self._empty, self._nodes[number]))
+    def leave_place(self, node: NodeConnection) -> None:
+        """See `DrainedCluster.leave_place`."""
+        node.dead = True
+        if self.others_may_join:
+            self._vacant.append(NodeKind(node.about.workers, node.about.resources, limit=1))
 
-    def _empty(self, node: NodeConnection) -> None:
-        """Have the outputs of a node copied elsewhere, and let it go once that is done."""
-        here: list[tuple[Column, list[tuple[int, ChunkRef]]]] = []
-        others = [other for other in self._nodes.values() if not (other.dead or other.leaves)]
-        turn = itertools.cycle(others)
-        sent: list[tuple[int, OutputCopies]] = []
-        with self._leaving:
-            coming = {(id(one.column), at) for one in self._copies.values() for at, _ in one.cells}
-            for column, found in self.store.referring(node.prefix):
-                cells = [(at, column.values[at]) for at in found if (id(column), at) not in coming]
-                cells = [(at, cell) for at, cell in cells if type(cell) is ChunkRef]  # not freed meanwhile
-                for lo in range(0, len(cells), _COPIES) if others else ():
-                    copies = OutputCopies(node, next(turn), column, cells[lo : lo + _COPIES])
-                    sent.append((next(self._copy_numbers), copies))
-                if not others:
-                    here.append((column, cells))
-            self._copies.update(sent)
-        for column, cells in here:
-            self._copy_here(column, cells)
-        for copy, (_, to, column, cells) in sent:
-            to.send(messages.COPY, copy, *column.key, len(column), column.parts, cells)
-        for to in {copies.to for _, copies in sent}:
-            if to.dead:  # since the choice: nobody else drops its copies
-                self._drop_copies(to)
-        self._perhaps_leave(node)
-
-    def _copy_here(self, column: Column, cells: list[tuple[int, ChunkRef]]) -> None:
-        for at, cell in cells:
-            with suppress(WeftError):  # it is made again where it is needed
-                self.store.replace(column, at, cell, codec.decode(tiers.read(cell).toreadonly()))
-
-    def _copied(self, number: int, refs: list[ChunkRef | None]) -> None:
-        """Refer to copies from now on."""
-        with self._leaving:
-            copies = self._copies.pop(number, None)
-        if copies is None:
-            return
-        column, (job, vertex) = copies.column, copies.column.key
-        unused = []
-        for (at, old), new in zip(copies.cells, refs, strict=True):
-            if new is None:
-                continue
-            if not self.store.replace(column, at, old, new):
-                unused.append(new.location)
-            elif job in self.loop.jobs and vertex in self.loop.jobs[job].backend.columns:  # no block of a stream
-                self.loop.post_later(job, OutputMoved(self.loop.clock.now(), vertex, at, at + 1, copies.to.number))
-        self._delete(unused)
-        self._helpers.put(partial(self._perhaps_leave, copies.source))
-
-    def _drop_copies(self, lost: NodeConnection) -> None:
-        """Have outputs copied again whose copies were lost with a node."""
-        with self._leaving:
-            gone = [number for number, copies in self._copies.items() if lost in (copies.to, copies.source)]
-            sources = {copies.source.number for copies in (self._copies.pop(number) for number in gone)}
-        for number in sources - {lost.number}:
-            self._drained(number)
-
-    def _perhaps_leave(self, node: NodeConnection) -> None:
-        """Let a node go whose outputs were copied, once no lease may read there that was sent before."""
-        with self._leaving:
-            if node.dead or any(copies.source is node for copies in self._copies.values()):
-                return
-            present = {(other.number, key) for other in self._nodes.values() for key in list(other.leases)}
-            node.readers = present if node.readers is None else node.readers & present
-            if node.readers:
-                return
-            self._leave_place(node)
+    def let_go(self, node: NodeConnection) -> None:
+        """See `DrainedCluster.let_go`."""
         for number in node.workers.values():
             self._workers.pop(number, None)
         self.loop.node_lost(node.number, node.leaves, emptied=True)
         self.left(node)
-
-    def _leave_place(self, node: NodeConnection) -> None:
-        """Count a node as gone. The caller has `_leaving`."""
-        node.dead = True
-        if self.others_may_join:
-            self._vacant.append(NodeKind(node.about.workers, node.about.resources, limit=1))
 
     def left(self, node: NodeConnection) -> None:
         """End a node that has left."""
@@ -483,7 +404,7 @@ class Cluster(LocalBackend):
                 node.link.close(_CLOSING_S)
         self.surroundings.close_reader()
 
-    def _delete(self, locations: Iterable[str]) -> None:
+    def delete(self, locations: Iterable[str]) -> None:
         """Have nodes delete outputs to which no cell refers any more."""
         gone: dict[tuple[str, int], list[tuple[str, str, int, int]]] = {}
         for location in locations:
@@ -514,7 +435,7 @@ class Cluster(LocalBackend):
         elif kind == messages.FAULT:
             self._faulty(node, *rest)
         elif kind == messages.COPIED:
-            self._copied(*rest)
+            self.draining.copied(*rest)
         elif kind == messages.ASK:
             self._helpers.put(partial(self._answer, node, *rest))
         elif kind != messages.READY:
@@ -608,17 +529,17 @@ class Cluster(LocalBackend):
 
     def _lost(self, node: NodeConnection, reason: str) -> None:
         """Handle a lost node: its leases are gone, and its outputs except those that are held here."""
-        with self._leaving:
+        with self.draining.lock:
             if self._closing or node.dead:
                 return
-            self._leave_place(node)
+            self.leave_place(node)
         for number in node.workers.values():
             self._workers.pop(number, None)
         self._forget([*node.leases.values()])
         self._locate_held()
         self.loop.drain()
         self.loop.node_lost(node.number, f"node {node.about.name} is lost: {reason}")
-        self._drop_copies(node)
+        self.draining.drop_copies(node)
         if not self._workers and not self.others_may_join:
             self._broken = f"no node is left; the last one, {node.about.name}, was lost: {reason}"
             for job in list(self.loop.jobs):
@@ -650,9 +571,7 @@ class Cluster(LocalBackend):
         with lease.node.lock:
             lease.node.leases.pop((lease.host.job.id, lease.id), None)
             lease.release()
-        for node in self._nodes.values():
-            if node.readers and not node.dead:
-                self._helpers.put(partial(self._perhaps_leave, node))
+        self.draining.lease_ended()
 
     # ----------------------------------------------------------------------------------------------- requests of tasks
 

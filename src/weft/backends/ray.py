@@ -61,6 +61,7 @@ _EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
 _OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,}}$")
 """The names of Ray's own resources, and the pattern of others: machines, their GPUs, and parts of placement groups."""
+_AUTH_MODE: Final = "RAY_AUTH_MODE"
 _MOMENT_S: Final = 1.0
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
@@ -237,8 +238,10 @@ def disconnect() -> None:
 
 
 def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: ClusterOptions) -> None:
+    answers = False
     try:
         _knock(where, tls)
+        answers = where != "auto"
         print_to_stderr()
         with _told(where), _same_signals():
             ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
@@ -248,6 +251,12 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
             hint="Name a smaller folder, or leave files out of it by .gitignore.",
         ) from error
     except OSError as error:
+        if answers:
+            raise UsageError(
+                f"the Ray cluster at {where} does not let this process in, or does not answer it: {error}",
+                hint="If it asks for tokens (`ray start` on a machine with ~/.ray/auth_token does), set "
+                "RAY_AUTH_MODE=token here.",
+            ) from error
         raise UsageError(
             "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
             hint="Start one (ray start --head), or name one: RAY_ADDRESS=host:6379",
@@ -345,10 +354,12 @@ def _expect_grpc(sock: socket.socket) -> None:
 
 
 @contextmanager
-def run_cluster(nodes: int, cpus: int) -> Iterator[str]:
-    """Run a cluster of `nodes` nodes with `cpus` cores each on this machine, and yield its address.
+def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
+    """Run a cluster of `nodes` nodes with `cpus` cores each on this machine.
 
-    UsageError: a number below 1.
+    Yield the variables of the environment of those who connect with it by its address. It asks for the token of Ray if
+    this user has one, as clusters of `ray start` do: who connects with the cluster of this machine shows the token
+    then. UsageError: a number below 1.
     """
     for name, number in (("nodes", nodes), ("cpus", cpus)):
         if number < 1:
@@ -356,13 +367,23 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[str]:
     from ray.cluster_utils import Cluster as Machines
 
     logging.getLogger("ray").setLevel(logging.ERROR)
+    asks = _asks_for_token()
     local = Machines(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
     try:
         for _ in range(nodes - 1):
             local.add_node(num_cpus=cpus)
-        yield str(local.address)
+        yield {"RAY_ADDRESS": str(local.address)} | ({_AUTH_MODE: "token"} if asks else {})
     finally:
         local.shutdown()  # type: ignore[no-untyped-call]
+
+
+def _asks_for_token() -> bool:
+    """Let clusters that this process starts ask for the token of this user, if there is one; return whether they do."""
+    try:
+        from ray._private.authentication import authentication_token_setup as setup
+    except ImportError:  # older versions of Ray have no tokens
+        return False
+    return bool(setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
 
 
 class RayCluster(Cluster):
@@ -400,6 +421,8 @@ class RayCluster(Cluster):
         self._options = options | {"grace_s": grace_s, "window": window, "own_first": own}
         self._most = workers
         self._actors: dict[str, Any] = {}
+        self._why = ""
+        """Why the last actor that was lost before its node began has ended, by Ray."""
         self._ids: dict[tuple[str, int], str] = {}
         """The id of the machine of each node, by its address."""
         self._scaling: ScalingRequests | None = None
@@ -503,7 +526,9 @@ class RayCluster(Cluster):
         pairs = zip(found, answers, strict=True)
         told = [(node, facts) for node, answer in pairs if (facts := self._facts(node, answer)) is not None]
         if not told:
-            raise CapacityError("all machines of the Ray cluster were lost meanwhile", hint="See `ray status`.")
+            raise CapacityError(
+                f"no machine of the Ray cluster has started a node: {self._why}", hint="See `ray status`."
+            )
         for node, one in told:
             if one.weft != __version__:
                 raise UsageError(
@@ -565,6 +590,7 @@ class RayCluster(Cluster):
                 ) from None
             if isinstance(error, ray.exceptions.ActorDiedError) and "__init__" in str(error):
                 raise CapacityError(f"no node can be started on machine {node.name}: {error}") from error
+            self._why = " ".join(str(error).split())
             del self._actors[node.id]
             return None
 
@@ -578,7 +604,7 @@ class RayCluster(Cluster):
         """See `Executor.provider`."""
         if self._scaling is None:
             return super().provider
-        return ScalingProvider(self.present(), self._drained, self._scaling)
+        return ScalingProvider(self.present(), self.draining.drained, self._scaling)
 
     def _look(self) -> None:
         """Follow the machines of the cluster."""

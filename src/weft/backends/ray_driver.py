@@ -300,6 +300,20 @@ def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
             ) from None
 
 
+def driver_lives(folder: Path) -> bool:
+    """Whether the cluster of a run has its driver, be it that this begins again elsewhere.
+
+    A cluster that does not answer has none.
+    """
+    try:
+        about = json.loads((folder / DRIVER).read_text(encoding="utf-8"))
+        with connected(ClusterOptions(address=about["address"])):
+            ray.get_actor(about["actor"], namespace=NAMESPACE)
+    except (FileNotFoundError, ValueError, WeftError, ray.exceptions.RayError):
+        return False
+    return True
+
+
 def _own(error: Any) -> Exception:
     """Return the error that a method of an actor has raised, as it was raised."""
     cause = error.cause

@@ -20,11 +20,12 @@ def start(
     context: Given,
 ) -> int:
     """Run a Ray cluster of several nodes on this machine, to try with, until Ctrl-C."""
-    with end_signal() as end, context.wiring().local_cluster(nodes, cpus) as address:
+    with end_signal() as end, context.wiring().local_cluster(nodes, cpus) as variables:
         context.out.write(
             f"{counted(nodes, 'node')} of {counted(cpus, 'core')} on this machine. In another terminal:\n"
         )
-        context.out.write(f"  export RAY_ADDRESS={address}\n")
+        for name, value in variables.items():
+            context.out.write(f"  export {name}={value}\n")
         context.out.write('and open a session with weft.Session("ray"). Ctrl-C ends the cluster.\n')
         context.out.flush()
         end.wait()

@@ -79,7 +79,7 @@ def run(
                 if settings.storage and not context.wiring().is_job_file(str(file)):
                     again += [] if notify is None else ["--notify", notify]
                     return _handed_over(context, service, request, again, as_json=as_json)
-                return _at_the_cluster(context, settings, service.state, again)
+                return _at_the_cluster(context, settings, service, again)
             return in_background(context, service.state)
     context.hint = "No run was started."
     loaded = service.load(request)
@@ -157,8 +157,9 @@ def resume(
         again = ["resume", *workers.words, "--detach"]
         if has_storage(found.folder):
             refuse_resume(found, owned(found.folder))
-            return _driven_there(context, settings, service, found.id, again, as_json=as_json)
-        return _at_the_cluster(context, settings, service.state, again)
+            again += [] if notify is None else ["--notify", notify]
+            return _at_the_cluster(context, settings, service, again, run=found.id, as_json=as_json)
+        return _at_the_cluster(context, settings, service, again)
     if begins_apart:
         return in_background(context, None)
     options = _where(context, settings, base)
@@ -262,21 +263,43 @@ def in_background(context: CommandContext, root: StateRoot | None) -> int:
     return started.code
 
 
-def _at_the_cluster(context: CommandContext, settings: Settings, root: StateRoot, again: Sequence[str]) -> int:
+def _at_the_cluster(
+    context: CommandContext,
+    settings: Settings,
+    service: RunService,
+    again: Sequence[str],
+    *,
+    run: str = "",
+    as_json: bool = False,
+) -> int:
     """Let a process in the Ray cluster run this command line, and print its output until the run has begun.
 
-    `again` resumes the run after the loss of the machine. Of the environment, only the settings of Weft go along.
+    With `run` it drives that run, which lies at the URL of its storage. `again` resumes the run after the loss of the
+    machine. Of the environment, only the settings of Weft go along.
     """
     from weft.cli.detached import start_words
 
+    root = service.state.path
+    log = service.log_of(run) if run else None
+    words, again = ([], again) if run else (context.words, [*again, "--state-dir", str(root)])
     environ = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
     address = settings.cluster_options().address
-    words = [*again, "--state-dir", str(root.path)]
     started: StartedRun = context.wiring().start_driver(
-        start_words, context.words, words, context.cwd, environ, root.path, address
+        start_words, words, again, context.cwd, environ, root, address, log
     )
-    context.out.write(started.out)
-    context.err.write(started.err)
+    if not (run and started.run):  # else its words name the folder of the other machine
+        context.out.write(started.out)
+        context.err.write(started.err)
+        if run:
+            context.say(f"{run} is not lost. When the cause is mended: weft resume {run} -d")
+        return started.code
+    service.find(run)  # what follows it knows that it goes on
+    if as_json:
+        print_json(context.out, "weft.started/1", run=run)
+        return started.code
+    context.out.write(f"{run}\n")
+    if not settings.quiet:
+        context.say(f"runs at the cluster; follow it: weft logs -f {run}")
     return started.code
 
 
@@ -291,45 +314,13 @@ def _handed_over(
     warn(context, loaded.warnings)
     run, _ = service.hand_over(loaded, labels=request.labels)
     try:
-        return _driven_there(context, service.settings, service, run, again, as_json=as_json)
+        return _at_the_cluster(context, service.settings, service, again, run=run, as_json=as_json)
     except (WeftError, KeyboardInterrupt):
         try:
             list(service.delete([run]))
         except WeftError:  # its driver may live, or the URL is gone
             context.hint = f"{run} may run nevertheless. Look at it: weft show {run}"
         raise
-
-
-def _driven_there(
-    context: CommandContext,
-    settings: Settings,
-    service: RunService,
-    run: str,
-    again: Sequence[str],
-    *,
-    as_json: bool,
-) -> int:
-    """Let a process in the Ray cluster drive a run that lies at the URL of its storage."""
-    from weft.cli.detached import start_words
-
-    log = service.log_of(run)
-    environ = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
-    address = settings.cluster_options().address
-    started: StartedRun = context.wiring().start_driver(
-        start_words, [], again, context.cwd, environ, service.state.path, address, log
-    )
-    if not started.run:
-        context.err.write(started.err)
-        context.say(f"{run} is not lost. When the cause is mended: weft resume {run} -d")
-        return started.code
-    service.find(run)  # what follows it knows that it goes on
-    if as_json:
-        print_json(context.out, "weft.started/1", run=run)
-        return started.code
-    context.out.write(f"{run}\n")
-    if not settings.quiet:
-        context.say(f"runs at the cluster; follow it: weft logs -f {run}")
-    return started.code
 
 
 def _report(

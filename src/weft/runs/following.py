@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from weft.model.errors import CapacityError, ConflictError, NotFoundError, WeftError
 from weft.store.state import STORAGE, ended_elsewhere, followed, followed_file, read_description
@@ -16,21 +16,36 @@ if TYPE_CHECKING:
     from weft.store.state import StateRoot
 
 
+_POLL_S: Final = 1.0
+"""The least seconds between two looks of one who polls: each lists objects at the URL."""
+
+
 class RunFollower:
-    """Brings folders to the present. One that stays behind is as it was at the last look, and a note says so once."""
+    """Brings folders to the present. One that stays behind is as it was at the last look, and a note says so once.
 
-    def __init__(self, note: Callable[[str], None], clock: WallClock) -> None:
-        self._note, self._clock = note, clock
+    `lives` says whether the driver of a run in a folder lives at its cluster.
+    """
+
+    def __init__(self, note: Callable[[str], None], clock: WallClock, lives: Callable[[Path], bool]) -> None:
+        self._note, self._clock, self._lives = note, clock, lives
         self._behind: set[str] = set()
+        self._looks: dict[str, float] = {}
 
-    def look(self, folder: Path) -> WeftError | None:
-        """Bring a folder to the present, if it follows a run elsewhere; return why it stays behind."""
+    def look(self, folder: Path, *, polls: bool = False) -> WeftError | None:
+        """Bring a folder to the present, if it follows a run elsewhere; return why it stays behind.
+
+        One who `polls` looks at most once a second.
+        """
         if not followed_file(folder).exists():
             return None
         from weft.runs.handing import follow  # most runs are here
 
+        now = self._clock.wall()
+        if polls and 0 <= now - self._looks.get(folder.name, -_POLL_S) < _POLL_S:
+            return None
+        self._looks[folder.name] = now
         try:
-            follow(folder)
+            follow(folder, self._lives)
         except (CapacityError, NotFoundError) as error:
             if folder.name not in self._behind:
                 self._behind.add(folder.name)

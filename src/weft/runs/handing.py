@@ -159,9 +159,10 @@ def _begin_to_follow(folder: Path) -> None:
     _write(file, 1, alive=False, ended=False)
 
 
-def follow(folder: Path) -> None:
+def follow(folder: Path, lives: Callable[[Path], bool]) -> None:
     """Bring a folder to what its log says; nothing is done for a run that is driven here.
 
+    `lives` is asked for the driver of a run whose lease is over: it may have been unable to renew it.
     CapacityError: the URL cannot be read. NotFoundError: the log is not there.
     """
     file = followed_file(folder)
@@ -173,25 +174,30 @@ def follow(folder: Path) -> None:
         stored = read_description(folder)[STORAGE]
         log = RunLog(SharedStorage(stored["url"]), stored["key"], _CLOCK.wall)
         try:
-            since = int(json.loads(file.read_bytes())["number"])
+            before = json.loads(file.read_bytes())
         except FileNotFoundError:  # it is driven here meanwhile
             return
-        segments = log.read(since, _ANSWER_S)
+        segments = log.read(int(before["number"]), _ANSWER_S)
         if not segments:
             raise NotFoundError(f"the log of {folder.name} is not at {shown(stored['url'])}")
         for segment in segments:
             for piece in segment.pieces:
                 apply(folder, piece)
         RunFolder(folder).describe_again()
-        lease = log.lease(segments[-1].token)
+        token, dead = segments[-1].token, str(before.get("dead", ""))
+        lease = log.lease(token)
         alive = lease is not None and lease.until > _CLOCK.wall()
         ended = not alive and read_run(folder, alive=False).state not in ACTIVE | {INTERRUPTED}
-        _write(file, segments[-1].number, alive=alive, ended=ended)
+        if not (alive or ended or token == dead) and lease is not None and lease.until:
+            alive = lives(folder)
+            dead = "" if alive else token
+        _write(file, segments[-1].number, alive=alive, ended=ended, dead=dead)
     finally:
         os.close(fd)
 
 
-def _write(file: Path, number: int, *, alive: bool, ended: bool) -> None:
+def _write(file: Path, number: int, *, alive: bool, ended: bool, dead: str = "") -> None:
+    """Note the last look: the next number, whether the owner lived, and the token of one that the cluster has lost."""
     draft = file.with_suffix(f".{os.urandom(4).hex()}")
-    draft.write_text(json.dumps({"number": number, "alive": alive, "ended": ended}), encoding="ascii")
+    draft.write_text(json.dumps({"number": number, "alive": alive, "ended": ended, "dead": dead}), encoding="ascii")
     draft.replace(file)

@@ -47,6 +47,9 @@ _HERE: Final = frozenset({OWNER, LOCK_NAME, CONTROL})
 _NAME: Final = re.compile(r"(logs/)?[^./\0][^/\0]{0,250}")
 _PIECE: Final = 4 << 20
 _SEGMENT: Final = 8 << 20
+_OBJECTS: Final = 256
+_OBJECT_BYTES: Final = 64 << 10
+"""A log is written anew after so many objects; an object more costs its readers as much as these bytes."""
 _LOOK_S: Final = 10.0
 _FOLLOWED_S: Final = 2.0
 """The seconds between two looks at the logs of steps, and those for a run that is followed elsewhere."""
@@ -79,7 +82,10 @@ class RunMirror:
         self._thread: threading.Thread | None = None
         self._sent: dict[str, tuple[int, int]] = {}
         self._stamps: dict[str, tuple[int, int, int]] = {}
-        self._lost = self._said = False
+        self._lost = self._said = self._renewed = False
+        self._whole_since = 0
+        """The number of the segment from which on all files have been written again."""
+        self._whole_bytes = 0
         self.when_lost: Callable[[str], None] = lambda reason: None
 
     # ------------------------------------------------------------------------------------------------------- its life
@@ -106,7 +112,7 @@ class RunMirror:
                 check_there(self._folder.name, segments)
 
         earlier = log.take(mine, check)
-        self._log = log
+        self._log, self._whole_since = log, log.number + 1
         if earlier and earlier[-1].token != mine:
             restore(self._held, earlier, storage)
             self._note(f"{self._folder.name} goes on from {shown(self._url)}, where {earlier[-1].host} has left it")
@@ -165,14 +171,18 @@ class RunMirror:
         look_s = _FOLLOWED_S if self.keep else _LOOK_S
         while not self._over.wait(look_s):
             self._guarded(self._send)
+            self._guarded(self._compact)
             left_s -= look_s
             if left_s <= 0:
-                left_s = LEASE_S / 4
+                self._renewed = False
                 self._guarded(self._renew)
+                if self._renewed:  # else the lease may be over soon, and is renewed as soon as that works
+                    left_s = LEASE_S / 4
 
     def _renew(self, log: RunLog) -> None:
         log.renew()
         log.check_owned()
+        self._renewed = True
 
     def _guarded(self, action: Callable[[RunLog], None]) -> None:
         log = self._log
@@ -191,24 +201,38 @@ class RunMirror:
                 why = error.message if isinstance(error, WeftError) else str(error)
                 self._note(f"{why}: what ends from now on is known at this machine alone, until that works")
 
+    def _compact(self, log: RunLog) -> None:
+        """Write all files again when the log has grown by many objects, and remove what was before them."""
+        if log.number - self._whole_since < max(_OBJECTS, self._whole_bytes // _OBJECT_BYTES):
+            return
+        with self._lock:
+            self._sent, self._stamps = {}, {}
+            self._whole_since, self._whole_bytes = log.number + 1, 0
+            self._send_changes(log)
+            self._whole_bytes = sum(end for _, end in self._sent.values())
+        log.forget(self._whole_since)
+
     def _send(self, log: RunLog) -> None:
         with self._lock:
-            batch: list[FilePiece] = []
-            after: dict[str, tuple[int, int]] = {}
-            size = 0
-            stamps, found = self._changes()
-            for piece, inode in found:
-                batch.append(piece)
-                after[piece.name] = inode, piece.offset + len(piece.data)
-                size += len(piece.data)
-                if size >= _SEGMENT:
-                    log.append(batch)
-                    self._sent |= after
-                    batch, after, size = [], {}, 0
-            if batch:
+            self._send_changes(log)
+
+    def _send_changes(self, log: RunLog) -> None:
+        batch: list[FilePiece] = []
+        after: dict[str, tuple[int, int]] = {}
+        size = 0
+        stamps, found = self._changes()
+        for piece, inode in found:
+            batch.append(piece)
+            after[piece.name] = inode, piece.offset + len(piece.data)
+            size += len(piece.data)
+            if size >= _SEGMENT:
                 log.append(batch)
                 self._sent |= after
-            self._stamps |= stamps
+                batch, after, size = [], {}, 0
+        if batch:
+            log.append(batch)
+            self._sent |= after
+        self._stamps |= stamps
 
     def _changes(self) -> tuple[dict[str, tuple[int, int, int]], Iterator[tuple[FilePiece, int]]]:
         """Return the stamps of replaced files, and what has changed as pieces with the numbers of their files.

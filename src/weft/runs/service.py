@@ -83,7 +83,7 @@ class RunService:
         self._lock = threading.Lock()
         self._session = session
         self._note = note
-        self._follower = RunFollower(note, self.clock)
+        self._follower = RunFollower(note, self.clock, lambda folder: concrete.driver_lives(folder))
 
     @property
     def managers(self) -> Managers:
@@ -341,8 +341,11 @@ class RunService:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def find(self, run: str) -> Path:
-        """Return the folder of a run. UsageError: the name contains a step."""
+    def find(self, run: str, *, polls: bool = False) -> Path:
+        """Return the folder of a run. UsageError: the name contains a step.
+
+        The caller `polls` if it asks again and again: a run at a cluster is then looked at once a second.
+        """
         name, slash, step = run.partition("/")
         if slash and step:
             raise UsageError(
@@ -350,7 +353,7 @@ class RunService:
                 hint=f"For one step: weft show {run[:100]}, weft story {run[:100]}, weft logs {run[:100]}",
             )
         folder = find_run(self.state, run)
-        self._follower.look(folder)
+        self._follower.look(folder, polls=polls)
         return folder
 
     def show(self, run: str) -> RunRecord:
@@ -428,7 +431,7 @@ class RunService:
         from weft.runs.logs import logs_of
 
         name = split_target(target)
-        return logs_of(self.find(name.run), name.step, name.attempt)
+        return logs_of(self.find(name.run, polls=True), name.step, name.attempt)
 
     def origins(self, target: str) -> list[Taken]:
         """Return the tasks of other runs that made the cached results of a run or a step, with their logs."""
@@ -458,7 +461,13 @@ class RunService:
         """Yield the records of a run until it ends, the old ones first; call `pause` before each look for new ones."""
         from weft.runs.timeline import watch_folder
 
-        return watch_folder(self.find(run), pause)
+        folder = self.find(run)
+
+        def wait() -> None:
+            pause()
+            self._follower.look(folder, polls=True)
+
+        return watch_folder(folder, wait)
 
     def explain(self, run: str) -> Explained:
         """Compare the planned with the executed graph: by the owner of a run, else by its journal or its records."""

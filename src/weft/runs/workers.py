@@ -77,6 +77,10 @@ class Concrete(Protocol):
         """Send an order to the owner of a run that a cluster drives."""
         ...
 
+    def driver_lives(self, folder: Path) -> bool:
+        """Return whether the cluster of a run has its driver."""
+        ...
+
     def eviction_key(self, choice: str | EvictionKey) -> EvictionKey | None:
         """Return the key of an eviction order."""
         ...

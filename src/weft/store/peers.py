@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from weft.model.errors import NotFoundError, UnreadableError
+from weft.model.errors import ForbiddenError, NotFoundError, UnreadableError
 from weft.store.handshake import PATIENCE_S, Credentials, connect, receive_exactly
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class PeerReader:
     """Connections of this process to the chunk servers of other nodes, kept for later reads."""
 
     def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
+        self.credentials = credentials
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, int], list[Connection]] = {}
 
@@ -163,7 +163,7 @@ class PeerReader:
             with self._lock:
                 kept = self._idle.get(address)
                 return kept.pop() if kept else None
-        return connect(address, self._credentials, PURPOSE, timeout_s=PATIENCE_S)
+        return connect(address, self.credentials, PURPOSE, timeout_s=PATIENCE_S)
 
     def _keep(self, address: tuple[str, int], sock: Connection) -> None:
         with self._lock:
@@ -200,6 +200,13 @@ def open_reader(credentials: Credentials) -> None:
     """Read chunks of nodes with these credentials from now on, in this process."""
     close_reader()
     _readers.append(PeerReader(credentials))
+
+
+def credentials() -> Credentials:
+    """Return the credentials of this process in its cluster. ForbiddenError: it belongs to none."""
+    if not _readers:
+        raise ForbiddenError("this process belongs to no cluster")
+    return _readers[-1].credentials
 
 
 def close_reader() -> None:

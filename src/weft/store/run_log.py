@@ -7,6 +7,7 @@ under its next number has lost the run, and writes nothing more: this fences an 
 A lease, which the owner renews, says only when another one may begin. It costs no correctness when clocks differ.
 
     runs/<key>/log/00000001        a segment: pieces of files
+                                   (those from which on all files have been written again make earlier ones needless)
     runs/<key>/lease/<token>.json  until when the owner of that token expects to live
 """
 
@@ -42,6 +43,8 @@ OWNER: Final = "lease.json"
 _MAGIC: Final = b"weftlog1"
 _CHECK: Final = 4
 _READERS: Final = 8
+_REMOVED: Final = 500
+"""The most objects that are removed by one call."""
 
 
 class FilePiece(Struct, frozen=True, kw_only=True):
@@ -107,6 +110,8 @@ class RunLog:
         self._lock = threading.Lock()
         self._host = platform.node()
         self._number = self._epoch = 0
+        self._fences: frozenset[int] = frozenset()
+        """The begins of epochs, and the last segments before them: an earlier owner meets them at its next write."""
         self.token = os.urandom(8).hex()
 
     # ------------------------------------------------------------------------------------------------------- reading
@@ -118,6 +123,16 @@ class RunLog:
         not answered within `answer_s` seconds, or cannot be read.
         """
         return self._read(self._numbers() if answer_s is None else self._answered(answer_s), since)
+
+    def _read(self, numbers: Sequence[int], since: int = 1) -> list[LogSegment]:
+        """Return the segments of `numbers` from `since` on, or those that the owner has written in their place."""
+        while True:
+            try:
+                return self._read_all([number for number in numbers if number >= since])
+            except NotFoundError:
+                before, numbers = numbers, self._numbers()
+                if set(before) <= set(numbers):
+                    raise
 
     def _answered(self, seconds: float) -> Sequence[int]:
         """Return the numbers of the segments. The libraries of stores try for minutes, which nobody waits who looks."""
@@ -138,8 +153,7 @@ class RunLog:
                 hint="See that the network and the endpoint work.",
             ) from None
 
-    def _read(self, numbers: Sequence[int], since: int = 1) -> list[LogSegment]:
-        wanted = [number for number in numbers if number >= since]
+    def _read_all(self, wanted: Sequence[int]) -> list[LogSegment]:
         with ThreadPoolExecutor(_READERS, "weft-log") as pool:
             read = list(pool.map(lambda number: decoded(self._storage.read(self._name(number))), wanted))
         found: list[LogSegment] = []
@@ -200,6 +214,8 @@ class RunLog:
             self.check_free(segments[-1], dead)
         taken = max(numbers, default=0)
         self._number, self._epoch = taken, (segments[-1].epoch if segments else 0) + 1
+        begins = {segment.epoch: segment.number for segment in reversed(segments)}.values()
+        self._fences = frozenset(number - back for number in (*begins, taken + 1) for back in (0, 1))
         self.renew()
         try:
             self.append(())
@@ -239,6 +255,21 @@ class RunLog:
             if not self._storage.create(data, name) and self._storage.read(name) != data:
                 raise self._lost()
             self._number = segment.number
+
+    @property
+    def number(self) -> int:
+        """The number of the last segment that was written here."""
+        return self._number
+
+    def forget(self, before: int) -> None:
+        """Remove the segments before a number, from which on all files of the folder have been written again.
+
+        What fences earlier owners stays. ConflictError: another owner has written meanwhile.
+        """
+        self.check_owned()
+        names = [self._name(number) for number in self._numbers() if number < before and number not in self._fences]
+        for lo in range(0, len(names), _REMOVED):
+            self._storage.remove(*names[lo : lo + _REMOVED])
 
     def renew(self) -> None:
         """Renew the lease. ConflictError: another owner has written meanwhile."""

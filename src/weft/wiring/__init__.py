@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weft.frontends.pipelines.source import Loaded as Loaded
     from weft.wiring.concrete import BACKENDS as BACKENDS
     from weft.wiring.concrete import MANAGERS as MANAGERS
+    from weft.wiring.concrete import driver_lives as driver_lives
     from weft.wiring.concrete import eviction_key as eviction_key
     from weft.wiring.concrete import is_job_file as is_job_file
     from weft.wiring.concrete import load_jobs as load_jobs
@@ -43,6 +44,7 @@ _HOMES = {
     "weft.wiring.concrete": (
         "BACKENDS",
         "MANAGERS",
+        "driver_lives",
         "eviction_key",
         "is_job_file",
         "load_jobs",

@@ -274,15 +274,15 @@ def make_backend(name: str, place: BackendPlace) -> Executor:
 
 
 @contextmanager
-def local_cluster(nodes: int, cpus: int) -> Iterator[str]:
-    """Run a Ray cluster of `nodes` nodes with `cpus` cores each on this machine, and yield its address.
+def local_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
+    """Run a Ray cluster of `nodes` nodes with `cpus` cores each on this machine; see `run_cluster`.
 
     UsageError: a number below 1. MissingExtraError: Ray is not installed.
     """
     with _installed("a Ray cluster"):
         from weft.backends.ray import run_cluster
-    with run_cluster(nodes, cpus) as address:
-        yield address
+    with run_cluster(nodes, cpus) as variables:
+        yield variables
 
 
 def start_driver(
@@ -331,6 +331,15 @@ def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
     with _installed("a Ray cluster"):
         from weft.backends.ray_driver import order_driver
     return order_driver(folder, message)
+
+
+def driver_lives(folder: Path) -> bool:
+    """Return whether the cluster of a run has its driver; without Ray nobody knows of one."""
+    try:
+        from weft.backends.ray_driver import driver_lives
+    except ImportError:
+        return False
+    return driver_lives(folder)
 
 
 @contextmanager

@@ -70,6 +70,9 @@ class FakeWiring:
     def order_driver(self, folder, message):
         raise AssertionError("no cluster drives these runs")
 
+    def driver_lives(self, folder):
+        raise AssertionError("no cluster drives these runs")
+
     def make_ready(self, backend):
         """Note nothing: nothing needs to be ready."""
 

@@ -1,11 +1,12 @@
 """The folder of a run at a URL: what has changed is written, and another machine makes the same folder of it."""
 
 import os
+import threading
 
 import pytest
 
 from tests.objects import Objects
-from weft.model.errors import UsageError
+from weft.model.errors import CapacityError, UsageError
 from weft.runs import mirroring
 from weft.runs.mirroring import RunMirror, adopt
 from weft.store.run_log import FilePiece, RunLog
@@ -143,3 +144,88 @@ def test_a_log_that_names_other_files_is_refused(held, url, clock, tmp_path, nam
     with pytest.raises(UsageError, match="which is no file of a run"):
         adopt(StateRoot(tmp_path / "b" / ".weft"), RUN, url, clock)
     assert not (tmp_path / "b" / ".weft" / "out").exists()
+
+
+def test_a_long_log_is_written_anew_and_those_that_follow_it_miss_nothing(
+    mirror, held, url, clock, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(mirroring, "_OBJECTS", 20)
+    monkeypatch.setattr(mirroring, "_SEGMENT", 50)  # the whole takes several segments
+    log = RunLog(SharedStorage(url), KEY, clock)
+    follower = tmp_path / "follower"
+    (follower / "logs").mkdir(parents=True)
+
+    def follow(since):
+        segments = log.read(since)
+        for segment in segments:
+            for piece in segment.pieces:
+                mirroring.apply(follower, piece)
+        return segments[-1].number
+
+    seen, most = 1, 0
+    for at in range(100):
+        with open(held.path / "journal", "a") as file:
+            file.write(f"tick {at}\n")
+        (held.path / "project.json").write_text(f"{at}")
+        held.log_path("a", attempt=0).write_text(f"line {at}\n" * 8)
+        mirror.send()
+        mirror._guarded(mirror._compact)
+        most = max(most, len(log.read()))
+        if at % 30 == 7:
+            seen = follow(seen)
+    assert most < 80, "the log does not grow with the run"
+    follow(seen)
+    found = copy(tmp_path, url, clock)
+    assert found == {
+        str(file.relative_to(follower)): file.read_text()
+        for file in follower.rglob("*")
+        if file.is_file() and file.name != "run.json"
+    }
+    assert found["journal"] == "".join(f"tick {at}\n" for at in range(100))
+    assert found["project.json"] == "99"
+
+
+def test_a_log_that_could_not_be_written_anew_is_as_it_was(mirror, held, url, clock, tmp_path, monkeypatch):
+    monkeypatch.setattr(mirroring, "_OBJECTS", 3)
+    for at in range(5):
+        (held.path / "project.json").write_text(f"{at}")
+        (held.path / "journal").write_text("tick\n" * at)
+        mirror.send()
+    log = RunLog(SharedStorage(url), KEY, clock)
+    before = [one.number for one in log.read()]
+
+    def refuse(*_, **__):
+        raise CapacityError("the URL does not answer")
+
+    monkeypatch.setattr(RunLog, "append", refuse)
+    mirror._guarded(mirror._compact)
+    assert [one.number for one in log.read()] == before
+    monkeypatch.undo()
+    mirror.send()
+    assert copy(tmp_path, url, clock)["project.json"] == "4"
+
+
+def test_a_lease_that_could_not_be_renewed_is_renewed_as_soon_as_that_works(held, url, clock, notes, monkeypatch):
+    monkeypatch.setattr(mirroring, "_LOOK_S", 0.01)
+    tries = []
+    works = threading.Event()
+    renew = RunLog.renew
+
+    def refuse(log):
+        if not works.is_set():
+            tries.append(1)
+            if len(tries) == 3:
+                works.set()
+            raise CapacityError("the URL does not answer")
+        renew(log)
+        renewed.set()
+
+    mirror = RunMirror(held, url, KEY, notes.append, clock)
+    mirror.open()
+    renewed = threading.Event()
+    monkeypatch.setattr(RunLog, "renew", refuse)
+    try:
+        assert renewed.wait(60)
+    finally:
+        mirror.close()
+    assert len(tries) == 3

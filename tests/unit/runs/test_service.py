@@ -1,6 +1,7 @@
 """The verbs of a service over recorded runs: no terminal, no signals, no process."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,9 @@ from weft.admin.settings import Settings
 from weft.engine.ports import ManualClock
 from weft.model.errors import CapacityError, ConflictError, NotFoundError, UsageError
 from weft.runs.service import RunService
+from weft.store.run_log import LEASE_S, FilePiece, RunLog
 from weft.store.schedules import PipelineSchedule
+from weft.store.shared import SharedStorage
 from weft.store.state import RunFolder, StateRoot, followed, followed_file, read_description
 from weft.wiring.concrete import source_again
 
@@ -300,3 +303,93 @@ class TestRunAtACluster:
         assert [row.executed for row in explained.rows] == ["succeeded, 2 attempts", "pending"]
         assert service.why(run.name).lines()
         assert notes[1:] == ["the process of run-000001 at the cluster cannot be asked: nobody answers"] * 2
+
+
+class TestRunThatIsFollowed:
+    """A run whose process is elsewhere, and writes its log at a URL."""
+
+    @pytest.fixture
+    def run(self, root, tmp_path):
+        folder = make_run(root, 1, ended=False)
+        with RunFolder.create(root, folder.name) as held:
+            held.describe_again(storage={"url": f"file://{tmp_path}/there", "key": "run-000001-ab", "keep": True})
+        followed_file(folder).parent.mkdir()
+        followed_file(folder).write_text(json.dumps({"number": 1}))
+        return folder
+
+    @pytest.fixture
+    def ago(self):
+        """The seconds by which the clock of the owner is late."""
+        return [0.0]
+
+    @pytest.fixture
+    def log(self, run, ago):
+        """The log as its owner has it, with the records so far."""
+        url = read_description(run)["storage"]["url"]
+        log = RunLog(SharedStorage(url), "run-000001-ab", lambda: time.time() - ago[0])
+        log.take()
+        for name in ("run.json", "events.jsonl"):
+            log.append([FilePiece(name=name, data=(run / name).read_bytes(), whole=True)])
+        return log
+
+    @pytest.fixture
+    def asked(self):
+        """The folders whose drivers were asked for, with the answer to give in front."""
+        return [True]
+
+    @pytest.fixture
+    def clock(self):
+        return ManualClock(NOW + 100)
+
+    @pytest.fixture
+    def service(self, root, asked, clock):
+        def driver_lives(folder):
+            asked.append(folder.name)
+            return asked[0]
+
+        concrete = SimpleNamespace(MANAGERS={}, driver_lives=driver_lives, source_again=source_again)
+        with RunService(concrete, Settings(), root, clock) as service:
+            yield service
+
+    @staticmethod
+    def end(log, run):
+        record = json.dumps({"time": NOW + 9, "state": "succeeded", "ended": True}) + "\n"
+        log.append(
+            [FilePiece(name="events.jsonl", data=(run / "events.jsonl").read_bytes() + record.encode(), whole=True)]
+        )
+        log.release()
+
+    def test_watching_and_following_logs_look_at_the_url_once_a_second(self, service, log, run, clock):
+        pauses = []
+
+        def pause():
+            pauses.append(clock.wall())
+            clock.advance(0.4)
+            if len(pauses) == 4:
+                self.end(log, run)
+
+        found = list(service.watch(run.name, pause))
+        assert found[-1].state == "succeeded"
+        assert 5 <= len(pauses) <= 8
+
+    def test_a_driver_that_could_not_renew_its_lease_still_runs(self, service, log, run, asked, ago):
+        ago[0] = 2 * LEASE_S
+        log.renew()
+        assert service.show(run.name).state == "running"
+        assert asked[1:] == [run.name]
+
+    def test_a_driver_that_its_cluster_has_lost_is_asked_for_once(self, service, log, run, asked, ago):
+        asked[0] = False
+        ago[0] = 2 * LEASE_S
+        log.renew()
+        for _ in range(2):
+            assert service.show(run.name).state == "interrupted"
+        assert asked[1:] == [run.name]
+        ago[0] = 0.0
+        log.renew()
+        assert service.show(run.name).state == "running", "its lease says so"
+
+    def test_a_driver_that_has_ended_is_not_asked_for(self, service, log, run, asked):
+        self.end(log, run)
+        assert service.show(run.name).state == "succeeded"
+        assert asked[1:] == []

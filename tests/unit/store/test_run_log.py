@@ -239,3 +239,48 @@ def test_a_url_that_refuses_says_so_at_once(begin, storage, monkeypatch):
     monkeypatch.setattr(storage, "names", refused)
     with pytest.raises(CapacityError, match="not permitted"):
         begin().read(1, 600.0)
+
+
+def test_what_was_written_again_is_forgotten_and_earlier_owners_stay_fenced(begin, storage, clock):
+    first = begin()
+    for text in "abc":
+        first.append([piece(text)])
+    clock.time += LEASE_S + 1
+    second = begin()
+    for text in "defg":
+        second.append([piece(text)])
+    second.forget(8)
+    assert [one.number for one in second.read()] == [1, 4, 5, 8, 9]
+    assert texts(second.read(7)) == ["f", "g"]
+    assert [one.number for one in second.read(2)] == [4, 5, 8, 9]
+    with pytest.raises(ConflictError, match="another process drives"):
+        first.append([piece("late")])
+    with pytest.raises(ConflictError, match="another process drives"):
+        first.forget(5)
+    second.append([piece("h")])
+    clock.time += LEASE_S + 1
+    third = begin()
+    assert texts(third.earlier) == ["c", "f", "g", "h"]
+    third.append([piece("i")])
+    third.forget(12)
+    assert [one.number for one in third.read()] == [1, 4, 5, 10, 11, 12]
+    for earlier in (first, second):
+        with pytest.raises(ConflictError, match="another process drives"):
+            earlier.append([piece("late")])
+    third.remove()
+
+
+def test_a_reader_of_what_is_forgotten_meanwhile_reads_what_took_its_place(begin, storage, monkeypatch):
+    owner = begin()
+    for text in "ab":
+        owner.append([piece(text)])
+    read = storage.read
+
+    def slow_read(name):
+        monkeypatch.setattr(storage, "read", read)
+        owner.append([piece("both")])
+        owner.forget(4)
+        return read(name)
+
+    monkeypatch.setattr(storage, "read", slow_read)
+    assert texts(owner.read(2)) == ["both"]

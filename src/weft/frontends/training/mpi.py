@@ -21,6 +21,14 @@ from weft.worker import replica_exec
 DISCOVER_HOSTS: Final = "discover_hosts.sh"
 _LAUNCHERS: Final = {"MPIJob": "Launcher", "TrainJob": LAUNCHER}
 _WORKERS: Final = {"MPIJob": "Worker", "TrainJob": NODE}
+_ENTER: Final = "WEFT_MPI_ENTER"
+_HOSTS: Final = "WEFT_MPI_HOSTS"
+_APART: Final = (EnvVar("OMPI_MCA_btl", "self,tcp"), EnvVar("OMPI_MCA_osc", "^sm"))
+"""No shared memory: its files carry the name of the host, which is one for all replicas of a machine."""
+_LOOPBACK: Final = (
+    EnvVar("OMPI_MCA_oob_tcp_if_include", "127.0.0.0/8"),
+    EnvVar("OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8"),
+)
 _SCRIPT: Final = 0o555
 _TEXT: Final = 0o444
 
@@ -28,6 +36,11 @@ _TEXT: Final = 0o444
 def uses_mpi(job: TrainingJob) -> bool:
     """Whether a launcher starts the processes of a job."""
     return job.kind == "MPIJob" or (job.kind == "TrainJob" and job.runtime == "mpi")
+
+
+def starts_processes(job: TrainingJob, type: str) -> bool:
+    """Whether a replica of this type is the launcher."""
+    return type == _LAUNCHERS[job.kind]
 
 
 def mpi_hosts(job: TrainingJob) -> Iterator[tuple[str, int]]:
@@ -53,17 +66,46 @@ def hostfile(job: TrainingJob) -> str:
 def launcher_files(job: TrainingJob, sockets: str) -> dict[str, tuple[str, int]]:
     """Return text and permission bits of the files of the configuration folder by name.
 
-    `sockets` is the folder with the sockets of the replicas, as the replicas see it. The folder belongs in the launcher
-    and in all replicas: Open MPI checks for its agent on each host. `discover_hosts.sh` names the replicas that run
-    when it is called.
+    `sockets` is the folder with the sockets of the replicas, as the replicas see it; "": each machine has its own, and
+    the variables of `spread_variables` have the programs. The configuration folder belongs in the launcher and in all
+    replicas: Open MPI checks for its agent on each host. `discover_hosts.sh` names the replicas that run when it is
+    called.
     """
-    enter = shlex.join(replica_exec.words("enter", sockets))
-    hosts = shlex.join(replica_exec.words("hosts", sockets, str(slots(job))))
+    enter, hosts, words = f'"${_ENTER}"', f'"${_HOSTS}"', "'\"$@\"'"
+    if sockets:
+        (enter, hosts), words = _programs(job, sockets), '"$@"'
+    run = "#!/bin/sh\nexec" if sockets else "#!/bin/sh\neval exec"
     return {
         HOSTFILE: (hostfile(job), _TEXT),
-        AGENT: (f'#!/bin/sh\nexec {enter} "$@"\n', _SCRIPT),
-        DISCOVER_HOSTS: (f"#!/bin/sh\nexec {hosts}\n", _SCRIPT),
+        AGENT: (f"{run} {enter} {words}\n", _SCRIPT),
+        DISCOVER_HOSTS: (f"{run} {hosts}\n", _SCRIPT),
     }
+
+
+def _programs(job: TrainingJob, sockets: str) -> tuple[str, str]:
+    """Return the commands of a shell that enter a replica, and that name those which run."""
+    enter, hosts = replica_exec.words("enter", sockets), replica_exec.words("hosts", sockets, str(slots(job)))
+    return shlex.join(enter), shlex.join(hosts)
+
+
+def spread_variables(job: TrainingJob, type: str, sockets: str, addresses: Sequence[str]) -> Iterator[EnvVar]:
+    """Yield the variables of a replica of a job whose hosts are at machines with these addresses, for `loopback`.
+
+    `sockets` is a folder of the machine for this replica alone. Daemons do not start others: only the launcher has the
+    ways to all. Shared memory is for replicas that are alone at their machine: its files carry the name of the machine.
+    """
+    yield EnvVar("TMPDIR", sockets)
+    if type != _LAUNCHERS[job.kind]:
+        return
+    enter, hosts = _programs(job, sockets)
+    yield EnvVar(_ENTER, enter)
+    yield EnvVar(_HOSTS, hosts)
+    yield EnvVar("OMPI_MCA_plm_rsh_no_tree_spawn", "1")
+    here = any(address.startswith("127.") for address in addresses)
+    if here or len(set(addresses)) < len(addresses):
+        yield from _APART
+    if here:
+        yield from _LOOPBACK
 
 
 def local_variables(job: TrainingJob, type: str, folder: str, *, loopback: bool) -> Iterator[EnvVar]:
@@ -83,11 +125,8 @@ def local_variables(job: TrainingJob, type: str, folder: str, *, loopback: bool)
     yield EnvVar("I_MPI_HYDRA_BOOTSTRAP", "rsh")
     yield EnvVar("I_MPI_HYDRA_BOOTSTRAP_EXEC", posixpath.join(folder, AGENT))
     if loopback:
-        # The files of shared memory carry the name of the host, which is one for all replicas.
-        yield EnvVar("OMPI_MCA_btl", "self,tcp")
-        yield EnvVar("OMPI_MCA_osc", "^sm")
-        yield EnvVar("OMPI_MCA_oob_tcp_if_include", "127.0.0.0/8")
-        yield EnvVar("OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8")
+        yield from _APART
+        yield from _LOOPBACK
 
 
 def replica_words(job: TrainingJob, type: str, index: int, command: Sequence[str], sockets: str) -> list[str]:

@@ -7,6 +7,7 @@ folder of the run is the same on all machines. Replicas are known by the address
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.training.addresses import ReplicaAddress
 from weft.frontends.training.answers import RemoteDescription, description_of
-from weft.frontends.training.compiler import requests_of
+from weft.frontends.training.compiler import POD, requests_of
 from weft.frontends.training.endpoints import ClusterEndpoints, listening_ports
+from weft.frontends.training.entering import ReplicaEntrance, ReplicaGate
 from weft.frontends.training.kinds import KINDS
+from weft.frontends.training.mpi import mpi_hosts, spread_variables, starts_processes, uses_mpi
 from weft.frontends.training.replica import ReplicaStart
 from weft.frontends.training.running import LocalJobs
 from weft.graph.task import prepares
@@ -26,11 +29,12 @@ from weft.model.records import converter
 from weft.operators.devices import DeviceLocks, NvidiaDevices
 from weft.operators.network import Isolation, ReplicaPlace
 from weft.operators.ports import PORTS, why_taken
+from weft.store.peers import credentials
 
 if TYPE_CHECKING:
     from weft.frontends.training.log_folders import LogPlace
     from weft.frontends.training.replica import Replica
-    from weft.frontends.training.schema import TrainingJob
+    from weft.frontends.training.schema import EnvVar, TrainingJob
     from weft.graph.task import TaskContext, TaskInput
 
 _LOOK_S: Final = 0.02
@@ -40,6 +44,8 @@ how often a replica looks whether it must begin again.
 """
 
 
+GATE: Final = 0
+"""What stands for a declared port in the address of a replica: that of its gate for MPI."""
 _ENDING_S: Final = 10.0
 """The seconds that a replica may take to end after its grace period."""
 _addresses_of: Final = converter(dict[str, ReplicaAddress])
@@ -48,13 +54,14 @@ _addresses_of: Final = converter(dict[str, ReplicaAddress])
 class RemoteNetwork:
     """The replicas of a run at the machines of a cluster, by name; see `weft.operators.network.ReplicaNetwork`.
 
-    `own` is the replica of this process. Nothing is known of a replica that has not begun: its address is "".
+    `own` is the replica of this process, `ports` are those that it has reserved here. Nothing is known of a replica
+    that has not begun: its address is "".
     """
 
     isolation = Isolation.PORTS
 
-    def __init__(self, own: str, address: ReplicaAddress) -> None:
-        self._own, self.addresses = own, {own: address}
+    def __init__(self, own: str, address: ReplicaAddress, ports: Mapping[int, int]) -> None:
+        self._own, self.addresses, self._ports = own, {own: address}, ports
 
     def host(self, name: str) -> str:
         """Return the address of a replica."""
@@ -76,17 +83,17 @@ class RemoteNetwork:
 
     def place(self, name: str) -> ReplicaPlace:
         """Let the replica of this process listen at its ports from now on."""
-        for port in self.addresses[self._own].ports.values():
+        for port in self._ports.values():
             PORTS.open_to(port)
         return ReplicaPlace()
 
     def why_failed(self, name: str) -> str:
         """Return which port of the ended replica another program uses."""
-        return why_taken(self.addresses[self._own].ports, name)
+        return why_taken(self._ports, name)
 
     def close(self) -> None:
         """Give the ports back."""
-        for port in self.addresses[self._own].ports.values():
+        for port in self._ports.values():
             PORTS.release(port)
 
 
@@ -139,12 +146,14 @@ class RemoteJobs(LocalJobs):
         folders = (Path(told.folder), Path(told.base), Path(told.state))
         super().__init__(told.run, *folders, told.files, told.maps, step=told.step, spread=True)
         self._ctx, self._undo_start = ctx, ExitStack()
+        self._sockets: Path | None = None
         self._key = (str(ctx.params.get("vertex", ctx.vertex)), ctx.index)
         self.measures, self._scale, self.node_ip = told.measures, dict(told.scale), told.host
         self._undo_start.callback(self.memory.close)
         self.own = self.replica(ctx.params["job"], ctx.params["type"], ctx.index)
-        address = ReplicaAddress(told.host, reserve(self._listening(), told.ports))
-        self._network = network = RemoteNetwork(self.own.name, address)
+        ports = reserve(self._listening(), told.ports)
+        address = ReplicaAddress(told.host, {**ports, **self._let_enter(told)})
+        self._network = network = RemoteNetwork(self.own.name, address, ports)
         self._undo_start.callback(network.close)
         self._endpoints = {job.name: RemoteEndpoints(job, network) for job in told.files.jobs}
         self._own_devices: Sequence[str] | None = None
@@ -159,6 +168,44 @@ class RemoteJobs(LocalJobs):
             yield from (port for type, index, port in rows if (type, index) == (self.own.type, self.own.index))
         else:
             yield from (port.number for one in self.own.template.containers for port in one.ports)
+
+    def _let_enter(self, told: RemoteDescription) -> dict[int, int]:
+        """Make the folder for sockets of a job whose processes MPI starts; return the port by which others enter."""
+        job = self._groups[self.own.job, self.own.type].job
+        if job.kind == POD or not uses_mpi(job):
+            return {}
+        folder = tempfile.TemporaryDirectory(prefix="weft-mpi-", ignore_cleanup_errors=True)
+        self._sockets = Path(self._undo_start.enter_context(folder))
+        if (self.own.type, self.own.index) not in set(mpi_hosts(job)):
+            return {}
+        gate = ReplicaGate(self._sockets, self.own.name, told.host, told.ports.get(GATE, 0), credentials())
+        self._undo_start.callback(gate.close)
+        return {GATE: gate.port}
+
+    def _open_entrances(self) -> None:
+        """Let the agent of a launcher here enter the other replicas."""
+        job, network = self._groups[self.own.job, self.own.type].job, self._network
+        assert isinstance(network, RemoteNetwork)
+        for type, index in mpi_hosts(job) if self._sockets is not None and starts_processes(job, self.own.type) else ():
+            name = self.replica(job.name, type, index).name
+            address = network.addresses.get(name)
+            if name != self.own.name and self._sockets is not None and address is not None:
+                gate = address.host, address.ports[GATE]
+                self._undo_start.callback(ReplicaEntrance(self._sockets, name, gate, credentials()).close)
+
+    def sockets(self, job: TrainingJob) -> str:
+        """See `LocalJobs.sockets`: a folder of this machine."""
+        return str(self._sockets)
+
+    def variables_beside(self, replica: Replica, job: TrainingJob) -> tuple[EnvVar, ...]:
+        """See `LocalJobs.variables_beside`."""
+        if self._sockets is None or self._network is None:
+            return ()
+        names = [self.replica(job.name, *one).name for one in mpi_hosts(job)]
+        addresses = [address for name in names if (address := self._network.ip(name))]
+        own = {one.name for one in replica.main_container.env}
+        found = spread_variables(job, replica.type, str(self._sockets), addresses)
+        return tuple(one for one in found if one.name not in own)
 
     def _lock_devices(self) -> Sequence[str]:
         count = requests_of(self.own.template).gpu
@@ -182,6 +229,7 @@ class RemoteJobs(LocalJobs):
             if pause.wait(wait_s) or ctx.cancelled():
                 raise RunCancelledError(f"replica {self.own.name} was stopped while it waited for the others")
         network.addresses = {**_addresses_of(found), self.own.name: mine}
+        self._open_entrances()
 
     def why_again(self) -> str:
         """Return why the replica must begin again, as a clause; "" if it need not."""

@@ -252,7 +252,11 @@ class LocalJobs:
                     self._take(name, choice)
         self._share_package()
         self._undo.callback(self.memory.close)
-        if not self.spread:
+        if self.spread:
+            for job in self.files.jobs:
+                if mpi.uses_mpi(job):
+                    self._write_mpi_files(job)
+        else:
             self._open_network()
         self._undo.callback(MetricsWatch(self._look, self._status.write).close)
         self._undo.callback(self._logs.look, last=True)
@@ -419,7 +423,7 @@ class LocalJobs:
         self._choices[name] = choice
         job = tuned(next(one for one in self.files.jobs if one.name == name), choice.replicas, choice.requests)
         self._regroup(job)
-        if mpi.uses_mpi(job) and self._network is not None:
+        if mpi.uses_mpi(job) and self._network is not None and not self.spread:
             self._write_mpi_files(job)
 
     def _regroup(self, job: TrainingJob) -> None:
@@ -471,8 +475,9 @@ class LocalJobs:
 
     def _write_mpi_files(self, job: TrainingJob) -> None:
         folder = self._mpi_folder(job)
-        (folder / "sockets").mkdir(parents=True, exist_ok=True)
-        for name, (text, mode) in mpi.launcher_files(job, str(folder / "sockets")).items():
+        sockets = "" if self.spread else self.sockets(job)
+        folder.joinpath(sockets).mkdir(parents=True, exist_ok=True)
+        for name, (text, mode) in mpi.launcher_files(job, sockets).items():
             with safe_open(folder, name, mode="w") as file:
                 os.fchmod(file.fileno(), mode | stat.S_IWUSR)
                 file.write(text)
@@ -507,7 +512,8 @@ class LocalJobs:
             added = environment_of(job, replica.type, replica.index, container, self._endpoints[replica.job])
             loopback = self._network is not None and self._network.isolation is Isolation.PORTS
             folder = str(self._mpi_folder(job)) if loopback else MPI_FOLDER
-            added += tuple(mpi.local_variables(job, replica.type, folder, loopback=loopback))
+            added += tuple(mpi.local_variables(job, replica.type, folder, loopback=loopback and not self.spread))
+            added += self.variables_beside(replica, job)
             if self._trial:
                 added += (EnvVar(TRIAL, "1"),)
         own = container.env if self.step is None else self.step.over(container.env)
@@ -525,7 +531,15 @@ class LocalJobs:
         if not self._serves_mpi(replica, container):
             return expanded_words(words, environment)
         made = expanded_words(words, environment) if container.command else []
-        return mpi.replica_words(job, replica.type, replica.index, made, str(self._mpi_folder(job) / "sockets"))
+        return mpi.replica_words(job, replica.type, replica.index, made, self.sockets(job))
+
+    def sockets(self, job: TrainingJob) -> str:
+        """Return the folder with the sockets by which replicas of a job are entered."""
+        return str(self._mpi_folder(job) / "sockets")
+
+    def variables_beside(self, replica: Replica, job: TrainingJob) -> tuple[EnvVar, ...]:
+        """Return the variables that a replica at a machine of a cluster gets beside those of one here."""
+        return ()
 
     def fact(self, replica: Replica, item: FileItem) -> str:
         """Return the text of a file of the downward API: a field of the pod or a resource of a container."""

@@ -16,7 +16,6 @@ from weft.frontends.training.conditions import has_succeeded
 from weft.frontends.training.controller import RESUME, SUCCEEDED_BEFORE
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.images import project_images
-from weft.frontends.training.mpi import uses_mpi
 from weft.frontends.training.observed import JobStatus
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
@@ -312,11 +311,6 @@ def refuse_spread(files: JobFile, isolation: str, file: str) -> None:
             hint="Leave it out: replicas have the addresses of their machines, and free ports.",
         )
     for job in files.jobs:
-        if uses_mpi(job):
-            raise UsageError(
-                f"{file}: {job.kind} {job.name} starts processes in its replicas by an agent that reaches one machine",
-                hint=hint,
-            )
         if job.tuning is not None:
             raise UsageError(
                 f"{file}: {job.kind} {job.name} is tuned (weft.dev/tune), which needs one machine", hint=hint

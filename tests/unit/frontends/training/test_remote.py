@@ -53,7 +53,7 @@ def test_a_port_that_another_one_has_taken_meanwhile_is_replaced(tables):
 
 def test_replicas_that_have_not_begun_have_their_names():
     job = TrainingJob(kind="TFJob", name="j", replicas={"Worker": ReplicaSpec(template=PodTemplate(), replicas=2)})
-    network = RemoteNetwork("j-worker-0", ReplicaAddress("10.0.0.7", {2222: 20_001}))
+    network = RemoteNetwork("j-worker-0", ReplicaAddress("10.0.0.7", {2222: 20_001}), {2222: 20_001})
     known = RemoteEndpoints(job, network)
     assert (known.host("Worker", 0), known.port("Worker", 0, 2222)) == ("10.0.0.7", 20_001)
     assert (known.host("Worker", 1), known.name("Worker", 1), known.ip("Worker", 1)) == (
