@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, TaskError, UsageError
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
+from weft.queries.hugeints import as_decimals
 from weft.queries.intervals import as_durations
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
@@ -40,6 +41,8 @@ from weft.store.filesystems import is_url
 from weft.store.remote import opened
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.stages import QueryPlan
     from weft.frontends.sql.tables import FileTable, TableSplits
@@ -83,8 +86,17 @@ class QueryHome(Protocol):
         """The number of tasks of stages that run at a time."""
         ...
 
+    @property
+    def task_memory(self) -> int:
+        """The bytes that tasks of stages compute with in each of their processes; 0 if there is no bound."""
+        ...
+
     def cursor(self, tables: Mapping[str, SqlTable] = ...) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own for one query, with further `tables` by name."""
+        ...
+
+    def connected(self, tables: Mapping[str, SqlTable]) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        """Give a connection for a query that leaves nothing in it, with further `tables` by name."""
         ...
 
     def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
@@ -130,7 +142,11 @@ class Query:
 
     def _check(self) -> list[tuple[str, str]]:
         """Return the columns with their types; SqlError: the query cannot run."""
-        with self._home.cursor(self._tables) as connection:
+        with self._home.connected(self._tables) as connection:
+            if not self._parameters:
+                with suppress(duckdb.Error):  # DESCRIBE tells the place
+                    found = connection.sql(self.text)  # binds the query, and does not optimise it
+                    return list(zip(found.columns, map(str, found.types), strict=True))
             try:
                 described = connection.execute(f"DESCRIBE\n{self.text}", self._parameters).fetchall()
             except duckdb.Error as error:
@@ -158,7 +174,7 @@ class Query:
     def arrow(self) -> pa.Table:
         """Return the rows as an Arrow table. A HUGEINT is a decimal of 38 digits in it."""
         if self._arrow is None:
-            rows = self._exact()
+            rows = as_decimals(self._exact())
             foreign = special(rows.schema)
             self._arrow = (
                 self._over(rows, lambda found: found.to_arrow_table()).rename_columns(self.columns) if foreign else rows
@@ -393,7 +409,14 @@ class Query:
         waves = any(stage.enough is not None for stage in plan.stages)
         slots = self._home.slots if waves else 1  # a cluster has to be asked
         compiler = partial(
-            compile_plan, plan, splits, name="query", partitions=PARTITIONS, target=TARGET_BYTES, slots=slots
+            compile_plan,
+            plan,
+            splits,
+            name="query",
+            partitions=PARTITIONS,
+            target=TARGET_BYTES,
+            slots=slots,
+            memory=self._home.task_memory,
         )
         if self._bubbles == "batch":
             return plan, *compiler()
@@ -425,7 +448,7 @@ class Query:
         return table.rename_columns(self.columns), results
 
     def _whole(self, ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> pa.Table:
-        with self._home.cursor(self._tables) as connection:
+        with self._home.connected(self._tables) as connection:
             try:
                 return interruptible(
                     ctx, connection, lambda: connection.execute(self.text, self._parameters).to_arrow_table()
