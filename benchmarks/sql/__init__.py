@@ -9,6 +9,8 @@ OURS = "benchmarks.sql.ours"
 DUCKDB = "benchmarks.sql.peer_duckdb"
 DYNAMIC = "benchmarks.sql.dynamic"
 SPARK = "benchmarks.sql.peer_spark"
+LOCAL = "benchmarks.sql.peer_local"
+DAFT_ON_RAY = "benchmarks.sql.peer_daft_ray"
 
 
 def _spark(case: str) -> Side:
@@ -59,6 +61,14 @@ LARGE = (
         "The same beside Spark with two threads.",
         peer=_spark("tpch_large"),
     ),
+    Spec(
+        "tpch_sf10_stages_daft",
+        "s",
+        Side("weft", OURS, "stages_large_of_daft", longest_s=3600),
+        0.33,
+        "The 16 of them that Daft plans, beside Daft on Ray with two cores.",
+        peer=Side("daft on ray", DAFT_ON_RAY, "tpch_large", peer=True, longest_s=3600),
+    ),
 )
 """Rows that take tens of minutes."""
 
@@ -70,6 +80,30 @@ SPECS = (
         1.1,
         "The 22 queries of TPC-H at scale 1, each in one task: the geometric mean of their times.",
         peer=Side("duckdb", DUCKDB, "tpch"),
+    ),
+    Spec(
+        "tpch_sf1_whole_polars",
+        "s",
+        Side("weft", OURS, "whole"),
+        1.1,
+        "The same beside the streaming engine of Polars.",
+        peer=Side("polars", LOCAL, "polars", peer=True),
+    ),
+    Spec(
+        "tpch_sf1_whole_datafusion",
+        "s",
+        Side("weft", OURS, "whole"),
+        1.0,
+        "The same beside DataFusion.",
+        peer=Side("datafusion", LOCAL, "datafusion", peer=True),
+    ),
+    Spec(
+        "tpch_sf1_whole_daft",
+        "s",
+        Side("weft", OURS, "whole_of_daft"),
+        1.0,
+        "The 16 of them that Daft plans, beside Daft.",
+        peer=Side("daft", LOCAL, "daft", peer=True),
     ),
     Spec(
         "tpch_sf1_stages_geomean_s",
@@ -121,6 +155,14 @@ SPECS = (
         0.18,
         "The queries in stages on two worker processes, beside Spark with two threads.",
         peer=_spark("tpch"),
+    ),
+    Spec(
+        "tpch_sf1_stages_daft",
+        "s",
+        Side("weft", OURS, "stages_of_daft"),
+        0.18,
+        "The 16 queries that Daft plans, in stages on two worker processes, beside Daft on Ray with two cores.",
+        peer=Side("daft on ray", DAFT_ON_RAY, "tpch", peer=True),
     ),
     *_speedup(
         "skewed",
