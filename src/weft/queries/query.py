@@ -147,10 +147,18 @@ class Query:
                 with suppress(duckdb.Error):  # DESCRIBE tells the place
                     found = connection.sql(self.text)  # binds the query, and does not optimise it
                     return list(zip(found.columns, map(str, found.types), strict=True))
+
+            def check(text: str) -> str:
+                try:
+                    connection.execute(f"DESCRIBE\n{text}", self._parameters)
+                except duckdb.Error as error:
+                    return str(error)
+                return ""
+
             try:
                 described = connection.execute(f"DESCRIBE\n{self.text}", self._parameters).fetchall()
             except duckdb.Error as error:
-                raise mistake(error, self.text, first_line=2) from None
+                raise mistake(error, self.text, first_line=2, check=check) from None
         return [(row[0], row[1]) for row in described]
 
     def as_table(self, name: str, home: QueryHome) -> ViewTable | pa.Table:
