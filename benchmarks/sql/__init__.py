@@ -17,21 +17,21 @@ def _spark(case: str) -> Side:
     return Side("spark", SPARK, case, peer=True, longest_s=3600)
 
 
-def _speedup(case: str, about: str) -> tuple[Spec, Spec]:
+NAMES = {"skewed": "skew_join", "conditional": "conditional_join", "pruned": "pruned_join"}
+STATIC = "The same query with the plan that it starts with, over that with the plan that follows what is measured"
+SKEW = (
+    "The tasks of the same join with sizes of partitions at an eighth, by their seconds of CPU, on 32 cores: with the "
+    "plan that it starts with, over that with the heavy key divided. Two cores are busy to the end with either."
+)
+
+
+def _speedup(case: str, about: str, speedup: str = f"{STATIC}.") -> tuple[Spec, Spec]:
     """Return the rows of a join: its time beside Spark's, and the speedup over its static plan."""
     ours = Side("weft", DYNAMIC, case)
-    name = {"skewed": "skew_join", "conditional": "conditional_join", "pruned": "pruned_join"}[case]
+    name = NAMES[case]
     return (
         Spec(f"{name}_s", "s", ours, 1.0, f"{about}: beside Spark with two threads, which adapts too.", _spark(case)),
-        Spec(
-            f"{name}_speedup",
-            "times",
-            ours,
-            3.0,
-            "The same query with the plan that it starts with, over that with the plan that follows what is measured.",
-            figure="times",
-            at_least=True,
-        ),
+        Spec(f"{name}_speedup", "times", ours, 3.0, speedup, figure="times", at_least=True),
     )
 
 
@@ -166,7 +166,8 @@ SPECS = (
     ),
     *_speedup(
         "skewed",
-        "A join in stages where one key has half of the 4,000,000 rows, on two worker processes",
+        "A join in stages where one key has half of the 8,000,000 rows, on two worker processes",
+        SKEW,
     ),
     *_speedup("conditional", "A join with a side that a filter leaves small, in stages"),
     *_speedup("pruned", "A join of 1,000 files of 20,000 rows with three keys, in stages"),
