@@ -9,27 +9,29 @@ OURS = "benchmarks.sql.ours"
 DUCKDB = "benchmarks.sql.peer_duckdb"
 DYNAMIC = "benchmarks.sql.dynamic"
 SPARK = "benchmarks.sql.peer_spark"
+LOCAL = "benchmarks.sql.peer_local"
+DAFT_ON_RAY = "benchmarks.sql.peer_daft_ray"
 
 
 def _spark(case: str) -> Side:
     return Side("spark", SPARK, case, peer=True, longest_s=3600)
 
 
-def _speedup(case: str, about: str) -> tuple[Spec, Spec]:
+NAMES = {"skewed": "skew_join", "conditional": "conditional_join", "pruned": "pruned_join"}
+STATIC = "The same query with the plan that it starts with, over that with the plan that follows what is measured"
+SKEW = (
+    "The tasks of the same join with sizes of partitions at an eighth, by their seconds of CPU, on 32 cores: with the "
+    "plan that it starts with, over that with the heavy key divided. Two cores are busy to the end with either."
+)
+
+
+def _speedup(case: str, about: str, speedup: str = f"{STATIC}.") -> tuple[Spec, Spec]:
     """Return the rows of a join: its time beside Spark's, and the speedup over its static plan."""
     ours = Side("weft", DYNAMIC, case)
-    name = {"skewed": "skew_join", "conditional": "conditional_join", "pruned": "pruned_join"}[case]
+    name = NAMES[case]
     return (
         Spec(f"{name}_s", "s", ours, 1.0, f"{about}: beside Spark with two threads, which adapts too.", _spark(case)),
-        Spec(
-            f"{name}_speedup",
-            "times",
-            ours,
-            3.0,
-            "The same query with the plan that it starts with, over that with the plan that follows what is measured.",
-            figure="times",
-            at_least=True,
-        ),
+        Spec(f"{name}_speedup", "times", ours, 3.0, speedup, figure="times", at_least=True),
     )
 
 
@@ -59,6 +61,14 @@ LARGE = (
         "The same beside Spark with two threads.",
         peer=_spark("tpch_large"),
     ),
+    Spec(
+        "tpch_sf10_stages_daft",
+        "s",
+        Side("weft", OURS, "stages_large_of_daft", longest_s=3600),
+        0.33,
+        "The 16 of them that Daft plans, beside Daft on Ray with two cores.",
+        peer=Side("daft on ray", DAFT_ON_RAY, "tpch_large", peer=True, longest_s=3600),
+    ),
 )
 """Rows that take tens of minutes."""
 
@@ -70,6 +80,30 @@ SPECS = (
         1.1,
         "The 22 queries of TPC-H at scale 1, each in one task: the geometric mean of their times.",
         peer=Side("duckdb", DUCKDB, "tpch"),
+    ),
+    Spec(
+        "tpch_sf1_whole_polars",
+        "s",
+        Side("weft", OURS, "whole"),
+        1.1,
+        "The same beside the streaming engine of Polars.",
+        peer=Side("polars", LOCAL, "polars", peer=True),
+    ),
+    Spec(
+        "tpch_sf1_whole_datafusion",
+        "s",
+        Side("weft", OURS, "whole"),
+        1.0,
+        "The same beside DataFusion.",
+        peer=Side("datafusion", LOCAL, "datafusion", peer=True),
+    ),
+    Spec(
+        "tpch_sf1_whole_daft",
+        "s",
+        Side("weft", OURS, "whole_of_daft"),
+        1.0,
+        "The 16 of them that Daft plans, beside Daft.",
+        peer=Side("daft", LOCAL, "daft", peer=True),
     ),
     Spec(
         "tpch_sf1_stages_geomean_s",
@@ -122,9 +156,18 @@ SPECS = (
         "The queries in stages on two worker processes, beside Spark with two threads.",
         peer=_spark("tpch"),
     ),
+    Spec(
+        "tpch_sf1_stages_daft",
+        "s",
+        Side("weft", OURS, "stages_of_daft"),
+        0.18,
+        "The 16 queries that Daft plans, in stages on two worker processes, beside Daft on Ray with two cores.",
+        peer=Side("daft on ray", DAFT_ON_RAY, "tpch", peer=True),
+    ),
     *_speedup(
         "skewed",
-        "A join in stages where one key has half of the 4,000,000 rows, on two worker processes",
+        "A join in stages where one key has half of the 8,000,000 rows, on two worker processes",
+        SKEW,
     ),
     *_speedup("conditional", "A join with a side that a filter leaves small, in stages"),
     *_speedup("pruned", "A join of 1,000 files of 20,000 rows with three keys, in stages"),

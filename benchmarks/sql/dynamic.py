@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from heapq import heapreplace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from benchmarks.harness import expect
 from benchmarks.sql.data import tpch
 from benchmarks.sql.joins import CONDITIONAL, FOLDER, PRUNED, SKEWED, TABLES
 from benchmarks.sql.sizes import SCALE
-from weft.frontends.sql import compiler, stages
+from weft.frontends.sql import compiler, fragment, stages
+from weft.queries import context, query
 
 FACTS = 1_000
 """Files of the fact table, each with the rows of one range of keys."""
@@ -56,15 +59,15 @@ def _replaced(owner: Any, name: str, other: Any) -> Iterator[None]:
 
 def _seconds(text: str, tables: dict[str, str]) -> tuple[float, Any]:
     """Return the seconds of a query in stages on warm worker processes, the second time, and its rows."""
-    with weft.SqlContext(backend="processes", workers=2, mode="stages") as context:
+    with weft.SqlContext(backend="processes", workers=2, mode="stages") as made:
         for name, path in tables.items():
-            context.register(name, path)
+            made.register(name, path)
         for _ in range(2):
-            query = context.sql(text)
+            asked = made.sql(text)
             begin = time.perf_counter()
-            rows = query.rows()
+            rows = asked.rows()
             seconds = time.perf_counter() - begin
-        expect(query.whole_because, "")
+        expect(asked.whole_because, "")
         return seconds, rows
 
 
@@ -80,11 +83,58 @@ def _speedup(text: str, *static: tuple[Any, str, Callable[..., Any]]) -> Figures
     return {"times": slower / seconds, "seconds": seconds}
 
 
+WORKERS = 32
+EIGHTH = ((query, "TARGET_BYTES", 4 << 20), (query, "SMALL_BYTES", 1 << 20), (context, "SPLIT_BYTES", 4 << 20))
+"""An eighth of the sizes that plans are made by: a table stands for one of eight times as many rows."""
+
+
 def skewed() -> Figures:
-    """Join on a key of which one value has half of the rows; the static plan gives a partition to one task."""
-    _one_file("skewed", "SELECT CASE WHEN i % 2 = 0 THEN 7 ELSE i END AS k, i % 7 AS v FROM range(4000000) t(i)")
-    _one_file("names", "SELECT i AS k, hash(i) % 1000 AS w FROM range(2000000) t(i)")
-    return _speedup(SKEWED, (compiler, "_joins", lambda stage: ""))
+    """Join on a key of which one value has half of the rows; the static plan gives a partition to one task.
+
+    Two cores are busy with either plan to the end, so `times` follows from the seconds of CPU of each task.
+    """
+    _one_file("heavy", "SELECT CASE WHEN i % 2 = 0 THEN 7 ELSE i % 1000000 END AS k, i AS v FROM range(8000000) t(i)")
+    _one_file("keys", "SELECT i AS k, CAST(hash(i) % 1000 AS BIGINT) AS w FROM range(1000000) t(i)")
+    seconds, rows = _seconds(SKEWED, TABLES[SKEWED])
+    with ExitStack() as undo:
+        for owner, name, other in EIGHTH:
+            undo.enter_context(_replaced(owner, name, other))
+        divided, same = _join_seconds(SKEWED)
+        expect(same, sorted(rows))
+        undo.enter_context(_replaced(compiler, "_joins", lambda stage: ""))
+        static, same = _join_seconds(SKEWED)
+        expect(same, sorted(rows))
+    return {"times": static / divided, "seconds": seconds}
+
+
+def _join_seconds(text: str) -> tuple[float, Any]:
+    """Return what the tasks of the join would take on `WORKERS` cores, the longest first, and the rows of the query."""
+    run, spent = fragment.run_fragment, defaultdict[str, list[float]](list)
+
+    def timed(ctx: Any, inputs: Any) -> Any:
+        begin = time.thread_time()
+        try:
+            return run(ctx, inputs)
+        finally:
+            spent[ctx.vertex].append(time.thread_time() - begin)
+
+    with (
+        _replaced(fragment, "run_fragment", timed),
+        weft.SqlContext(workers=WORKERS, mode="stages") as made,
+    ):
+        for name, path in TABLES[text].items():
+            made.register(name, path)
+        for _ in range(2):
+            spent.clear()
+            asked = made.sql(text)
+            rows = sorted(asked.rows())
+        plan = asked._plan()
+    assert plan is not None
+    (join,) = (stage.number for stage in plan.stages if stage.join is not None and f"stage_{stage.number}" in spent)
+    cores = [0.0] * WORKERS
+    for seconds in sorted(spent[f"stage_{join}"], reverse=True):
+        heapreplace(cores, cores[0] + seconds)
+    return max(cores), rows
 
 
 def conditional() -> Figures:
@@ -115,13 +165,13 @@ def bubbles() -> Figures:
     logs: dict[str, list[float]] = {way: [] for way in WAYS}
     held: dict[str, float] = dict.fromkeys(WAYS, 0.0)
     for way, workers in WAYS.items():
-        with weft.SqlContext(backend="processes", workers=workers, mode="stages", bubbles=SETTINGS[way]) as context:
+        with weft.SqlContext(backend="processes", workers=workers, mode="stages", bubbles=SETTINGS[way]) as made:
             for name, path in tables.items():
-                context.register(name, path)
-            context.sql(texts[1]).arrow()
+                made.register(name, path)
+            made.sql(texts[1]).arrow()
             for text in texts.values():
                 begin, cpu = time.perf_counter(), _cpu_seconds()
-                context.sql(text).arrow()
+                made.sql(text).arrow()
                 seconds = time.perf_counter() - begin
                 logs[way].append(math.log(seconds))
                 held[way] += seconds * (_cpu_seconds() - cpu)

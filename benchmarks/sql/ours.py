@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from functools import cache, partial
 from statistics import median
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 import weft
 from benchmarks.harness import expect
+from benchmarks.ray import queries
 from benchmarks.sql.data import LIMITED, geometric_mean, many_files, tpch
 from benchmarks.sql.sizes import SCALE
 from weft.model.errors import SqlError
@@ -26,9 +28,10 @@ def _context(mode: str, scale: float = 1) -> weft.SqlContext:
     return made
 
 
-def _tpch(mode: str, scale: float = 1) -> dict[str, float]:
+def _tpch(mode: str, scale: float = 1, numbers: Collection[int] = queries.ALL) -> dict[str, float]:
     context = _context(mode, scale)
-    return {"seconds": geometric_mean([partial(_rows, context, text) for text in tpch(scale)[0].values()])}
+    texts = tpch(scale)[0]
+    return {"seconds": geometric_mean([partial(_rows, context, texts[number]) for number in numbers])}
 
 
 def _rows(context: weft.SqlContext, text: str) -> pa.Table:
@@ -91,9 +94,12 @@ def wrong() -> dict[str, float]:
 
 CASES = {
     "whole": lambda: _tpch("whole"),
+    "whole_of_daft": lambda: _tpch("whole", 1, queries.OF_DAFT),
     "stages": lambda: _tpch("stages"),
+    "stages_of_daft": lambda: _tpch("stages", 1, queries.OF_DAFT),
     "whole_large": lambda: _tpch("whole", SCALE),
     "stages_large": lambda: _tpch("stages", SCALE),
+    "stages_large_of_daft": lambda: _tpch("stages", SCALE, queries.OF_DAFT),
     "limit_whole": lambda: _limit("whole"),
     "limit_stages": lambda: _limit("stages"),
     "overhead": overhead,

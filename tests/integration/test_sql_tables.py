@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -436,3 +437,42 @@ def test_files_that_change_between_queries_are_read_anew(tmp_path):
         context.forget("t")
         context.register("T", other)
         assert context.sql("SELECT k FROM T").rows() == [(7,)]
+
+
+@MODES
+def test_a_query_that_needs_more_memory_than_it_may_take_is_spilled(mode, tmp_path):
+    rows = "SELECT hash(i) AS h, hash(i)::VARCHAR AS s FROM range(4000000) t(i)"
+    duckdb.execute(f"COPY ({rows}) TO '{tmp_path}/big.parquet' (FORMAT parquet)")
+    with weft.SqlContext(workers=2, mode=mode, memory="256MiB") as context:
+        context.register("big", tmp_path / "big.parquet")
+        text = "SELECT row_number() OVER (ORDER BY s, h) AS n FROM big QUALIFY n % 1000000 = 0 ORDER BY n"
+        assert context.sql(text).rows() == [(1_000_000 * n,) for n in range(1, 5)]
+        assert context.sql("SELECT current_setting('memory_limit')", mode="whole").rows() == [("256.0 MiB",)]
+
+
+@MODES
+def test_tables_that_change_between_queries_are_read_anew(mode):
+    with weft.SqlContext(workers=2, mode=mode) as context:
+        for values in ([1, 2], [3]):
+            context.register("t", pa.table({"n": values}))
+            assert context.sql("SELECT n FROM t ORDER BY n").rows() == [(n,) for n in values]
+        context.register("other", pa.table({"n": [4]}))
+        assert context.sql("SELECT t.n, other.n FROM t, other").rows() == [(3, 4)]
+        context.forget("t")
+        with pytest.raises(SqlError):
+            context.sql("SELECT n FROM t")
+
+
+def test_hugeints_are_decimals_of_the_same_value():
+    text = (
+        "SELECT n, 'x' AS s FROM (VALUES (99999999999999999999999999999999999999::HUGEINT), "
+        "((-99999999999999999999999999999999999999)::HUGEINT), (NULL), (0)) v(n)"
+    )
+    query = weft.sql(text)
+    table = query.arrow()
+    assert table.schema.field("n").type == pa.decimal128(38, 0)
+    most = 10**38 - 1
+    assert table.column("n").to_pylist() == [most, -most, None, 0]
+    assert table.slice(1, 2).column("n").to_pylist() == [-most, None]
+    assert weft.sql(text.replace("(NULL)", "(1), (NULL)") + " WHERE n = 0").arrow().column("n").to_pylist() == [0]
+    assert weft.sql(f"{text} WHERE n = 7").arrow().num_rows == 0

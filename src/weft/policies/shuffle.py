@@ -3,7 +3,8 @@
 A shuffle writes more partitions than it may have readers, because the sizes are unknown before. Neighbouring partitions
 are packed up to a target size, so that small partitions share a task; then the groups are evened out. A partition far
 over the target is split by ranges of its sources if the reader permits it: a join repeats the other side, if the kind
-of the join allows that.
+of the join allows that. A split costs more than it saves while the heaviest task is no longer than the others of a
+worker together, so the number of workers counts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 TARGET_BYTES = 64 * 2**20
 SKEW = 5
 """A partition is skewed if it exceeds the target and this many times the median."""
+PAYS = 1.25
+"""A partition is split if it exceeds one worker's share of all bytes this many times; else others fill the time."""
 MAY_SPLIT = {"inner": (0, 1), "left": (0,), "right": (1,), "full": (), "": ()}
 """The inputs of each kind of join that may be split while the other side is repeated."""
 
@@ -162,7 +165,7 @@ class ShuffleManager(VertexManager):
         if len(bounds) - 1 < lo:  # most partitions are empty
             bounds = [partitions * number // lo for number in range(lo + 1)]
         groups = list(pairwise(bounds))
-        cuts = self._cuts(shuffles, sizes, total, groups, target)
+        cuts = self._cuts(shuffles, sizes, total, groups, target, sum(total) / max(1, view.workers))
         if len(groups) + sum(ways - 1 for _, ways in cuts.values()) > hi:
             cuts = {}
         return (SetParallelism(view.vertex, *_routers(shuffles, partitions, groups, cuts)),), memo
@@ -174,8 +177,9 @@ class ShuffleManager(VertexManager):
         total: list[int],
         groups: list[tuple[int, int]],
         target: int,
+        share: float,
     ) -> dict[int, tuple[int, int]]:
-        """Return the input to split and the number of source ranges, by group."""
+        """Return the input to split and the number of source ranges, by group; `share` bytes are those of a worker."""
         if not self.split and not MAY_SPLIT[self.join]:
             return {}
         from statistics import median  # slow to import, and rarely needed
@@ -183,7 +187,7 @@ class ShuffleManager(VertexManager):
         usual = median(total)
         cuts: dict[int, tuple[int, int]] = {}
         for number, (lo, hi) in enumerate(groups):
-            if hi - lo > 1 or total[lo] <= max(target, SKEW * usual):
+            if hi - lo > 1 or total[lo] <= max(target, SKEW * usual, PAYS * share):
                 continue
             allowed = range(len(shuffles)) if self.split else MAY_SPLIT[self.join]
             side = max((at for at in allowed if at < len(shuffles)), key=lambda at: sizes[at][lo], default=-1)

@@ -7,8 +7,8 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -25,10 +25,11 @@ from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
-from weft.queries.query import ROWS, Query
+from weft.queries.query import ROWS, Query, plain
 from weft.queries.sources import Grants, arrow_table, file_table, outside, plain_parameters, reader_of, stamps, table_of
 from weft.queries.statements import read_statement, referenced
 from weft.queries.writing import replaced
+from weft.runs.sessions import size_of
 from weft.store.filesystems import is_url
 from weft.store.scratch import ScratchFolder
 from weft.wiring.bubbles import BUBBLES
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 MODES: Final = ("auto", "whole", "stages")
 SPLIT_BYTES: Final = 32 << 20
 """The compressed bytes of a table that one task scans; at most twice as many, if each slot has two tasks then."""
+LEAST_BYTES: Final = 256 << 20
+"""The memory that DuckDB may take in a process in any case; with less it cannot spill."""
+IDLE_CONNECTIONS: Final = 4
+"""The connections that wait for the next query, at most."""
 NONE: Final[Mapping[str, SqlTable]] = MappingProxyType({})
 _FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH TIME ZONE|TIMESTAMP_|VARIANT|GEOMETRY")
 """Types that Parquet has not; their values are kept as texts."""
@@ -58,14 +63,17 @@ _SEVERAL: Final = re.compile(r"(?i)\b(?:PARTITION_BY|PER_THREAD_OUTPUT|FILE_SIZE
 class SqlContext:
     """Named tables and the workers that run queries over them. A context manager, or call `close`.
 
-    `backend`, `workers`, `memory` and `cluster` are those of `weft.Session`. `mode` says how queries run: "whole"
-    in one task with all cores, "stages" in many tasks with exchanges of rows between them, "auto" (the default)
-    whole, since the tables of one machine are best read by one task, and in stages on Ray. `bubbles` says which
-    stages run together and stream to one another: "batch" (the default) none, "gang" all, "greedy", "efficient" and
-    "cost" as the cuts of graphs of these names; what `workers` tasks cannot hold at once is stored. With `durable`,
-    as of `weft.Session`, each query in stages is a run with a folder, and `weft explain RUN` tells of it. `allow`
-    lists the folders and URLs whose files the texts of queries may name and write; registered tables and variables
-    of the caller need no grant. Without `allow`, data files below the current folder may stand behind FROM.
+    `backend`, `workers` and `cluster` are those of `weft.Session`. `memory`, in bytes or as "4GiB", bounds the rows
+    that stages exchange, as it does there, and what DuckDB computes with in all processes together, at least 256
+    MiB in each; the rest is spilled to disk (default: half of the machine's memory, and DuckDB's own bound). `mode`
+    says how queries run: "whole" in one task with all cores, "stages" in many tasks with exchanges of rows between
+    them, "auto" (the default) whole, since the tables of one machine are best read by one task, and in stages on
+    Ray. `bubbles` says which stages run together and stream to one another: "batch" (the default) none, "gang" all,
+    "greedy", "efficient" and "cost" as the cuts of graphs of these names; what `workers` tasks cannot hold at once
+    is stored. With `durable`, as of `weft.Session`, each query in stages is a run with a folder, and `weft explain
+    RUN` tells of it. `allow` lists the folders and URLs whose files the texts of queries may name and write;
+    registered tables and variables of the caller need no grant. Without `allow`, data files below the current
+    folder may stand behind FROM.
 
     UsageError: an invalid argument.
     """
@@ -95,6 +103,8 @@ class SqlContext:
             "durable": durable,
             "cluster": cluster,
         }
+        self._memory = size_of("memory", memory) or 0  # 0: not bounded here
+        self._opened = 0
         self._lock = threading.RLock()
         self._grants = Grants(allow)
         # A durable query that is resumed after a kill reads what the killed process has written.
@@ -102,6 +112,8 @@ class SqlContext:
         self._written = 0
         self._reached: set[str] = set()
         self._tables: dict[str, SqlTable] = {}
+        self._idle: list[duckdb.DuckDBPyConnection] = []  # with the tables of now
+        self._changes = 0
         self._connection = self._open()
         self._planner: Planner | None = None
         self._planned: dict[str, tuple[SqlTable, FileTable | ViewTable, Stamps]] = {}
@@ -109,7 +121,9 @@ class SqlContext:
         self._own: Session | None = None
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        made = open_database(files=sorted(self._reached), folders=self._folders)
+        self._opened += 1
+        spill = f"{self._folder.name}/spill-{self._opened}"
+        made = open_database(files=sorted(self._reached), folders=self._folders, memory=self._share(1), spill=spill)
         for name, table in self._tables.items():
             if isinstance(table, FileTable):
                 made.execute(f"CREATE VIEW {identifier(name)} AS {table.rows}")
@@ -133,6 +147,7 @@ class SqlContext:
     def _add(self, name: str, table: SqlTable) -> None:
         with self._lock:
             self._remove(name)
+            self._close_idle()
             if isinstance(table, FileTable):
                 self._reach(table)
                 try:
@@ -154,6 +169,7 @@ class SqlContext:
         """Forget a table; return whether there was one."""
         known = self._known(name)
         if known:
+            self._close_idle()
             self._connection.execute(f"DROP VIEW IF EXISTS {identifier(known)}")
             del self._tables[known]
             self._planned.pop(known, None)
@@ -169,6 +185,7 @@ class SqlContext:
         missing = [file for file in table.files if file not in self._reached and not file.startswith(inside)]
         if missing:
             self._reached.update(missing)
+            self._close_idle()
             self._connection, old = self._open(), self._connection
             old.close()
             if self._planner is not None:
@@ -252,7 +269,7 @@ class SqlContext:
 
     def _found(self, query: str, caller: FrameType | None) -> dict[str, SqlTable]:
         """Return what a query names that is no table of the context: files behind FROM, and variables."""
-        with self._lock, self._connection.cursor() as connection:
+        with self._lock, plain() as connection:
             names = sorted(name for name in referenced(connection, query) if not self._known(name))
         found: dict[str, SqlTable] = {}
         for name in names:
@@ -400,6 +417,32 @@ class SqlContext:
                     made.execute(f"CREATE OR REPLACE TEMP VIEW {identifier(name)} {table.definition}")
         return made
 
+    @contextmanager
+    def connected(self, tables: Mapping[str, SqlTable] = NONE) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Give a connection for a query that leaves nothing in it, with further `tables` by name.
+
+        Without such tables it is used again: to make a table in memory known costs more than to bind a query.
+        """
+        with self._lock:
+            changes = self._changes
+            made = self._idle.pop() if self._idle and not tables else self.cursor(tables)
+        try:
+            yield made
+        except BaseException:
+            made.close()
+            raise
+        with self._lock:
+            if not tables and changes == self._changes and len(self._idle) < IDLE_CONNECTIONS:
+                self._idle.append(made)
+                return
+        made.close()
+
+    def _close_idle(self) -> None:
+        """Forget the connections that have the tables of before."""
+        self._changes += 1
+        while self._idle:
+            self._idle.pop().close()
+
     @property
     def session(self) -> Session:
         """The session with the workers; it starts with the first query."""
@@ -415,6 +458,14 @@ class SqlContext:
         if self._options["workers"] or self._options["backend"] in ("threads", "processes"):
             return self._options["workers"] or Settings().worker_count
         return sum(len(node.workers) for node in self.session.executor.provider.nodes())
+
+    @property
+    def task_memory(self) -> int:
+        """The bytes that tasks of stages compute with in each of their processes; 0 if there is no bound."""
+        return self._share(1 if self._options["backend"] == "threads" else self.slots) if self._memory else 0
+
+    def _share(self, processes: int) -> int:
+        return max(self._memory // max(1, processes), LEAST_BYTES) if self._memory else 0
 
     @property
     def own(self) -> Session:
@@ -479,6 +530,7 @@ class SqlContext:
                     session.close()
             if self._planner is not None:
                 self._planner.close()
+            self._close_idle()
             self._connection.close()
             self._folder.cleanup()
             self._session = self._own = self._planner = None

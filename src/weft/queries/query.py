@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
@@ -33,11 +33,14 @@ from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, TaskError, UsageError
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames
+from weft.queries.hugeints import as_decimals
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
 from weft.queries.writing import replaced
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.stages import QueryPlan
     from weft.frontends.sql.tables import FileTable, TableSplits
@@ -83,8 +86,17 @@ class QueryHome(Protocol):
         """The number of tasks of stages that run at a time."""
         ...
 
+    @property
+    def task_memory(self) -> int:
+        """The bytes that tasks of stages compute with in each of their processes; 0 if there is no bound."""
+        ...
+
     def cursor(self, tables: Mapping[str, SqlTable] = ...) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own for one query, with further `tables` by name."""
+        ...
+
+    def connected(self, tables: Mapping[str, SqlTable]) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        """Give a connection for a query that leaves nothing in it, with further `tables` by name."""
         ...
 
     def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
@@ -130,11 +142,23 @@ class Query:
 
     def _check(self) -> list[tuple[str, str]]:
         """Return the columns with their types; SqlError: the query cannot run."""
-        with self._home.cursor(self._tables) as connection:
+        with self._home.connected(self._tables) as connection:
+            if not self._parameters:
+                with suppress(duckdb.Error):  # DESCRIBE tells the place
+                    found = connection.sql(self.text)  # binds the query, and does not optimise it
+                    return list(zip(found.columns, map(str, found.types), strict=True))
+
+            def check(text: str) -> str:
+                try:
+                    connection.execute(f"DESCRIBE\n{text}", self._parameters)
+                except duckdb.Error as error:
+                    return str(error)
+                return ""
+
             try:
                 described = connection.execute(f"DESCRIBE\n{self.text}", self._parameters).fetchall()
             except duckdb.Error as error:
-                raise mistake(error, self.text, first_line=2) from None
+                raise mistake(error, self.text, first_line=2, check=check) from None
         return [(row[0], row[1]) for row in described]
 
     def as_table(self, name: str, home: QueryHome) -> ViewTable | pa.Table:
@@ -158,7 +182,7 @@ class Query:
     def arrow(self) -> pa.Table:
         """Return the rows as an Arrow table. A HUGEINT is a decimal of 38 digits in it."""
         if self._arrow is None:
-            rows = self._exact()
+            rows = as_decimals(self._exact())
             foreign = special(rows.schema)
             self._arrow = (
                 self._over(rows, lambda found: found.to_arrow_table()).rename_columns(self.columns) if foreign else rows
@@ -387,7 +411,14 @@ class Query:
         waves = any(stage.enough is not None for stage in plan.stages)
         slots = self._home.slots if waves else 1  # a cluster has to be asked
         compiler = partial(
-            compile_plan, plan, splits, name="query", partitions=PARTITIONS, target=TARGET_BYTES, slots=slots
+            compile_plan,
+            plan,
+            splits,
+            name="query",
+            partitions=PARTITIONS,
+            target=TARGET_BYTES,
+            slots=slots,
+            memory=self._home.task_memory,
         )
         if self._bubbles == "batch":
             return plan, *compiler()
@@ -419,7 +450,7 @@ class Query:
         return table.rename_columns(self.columns), results
 
     def _whole(self, ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> pa.Table:
-        with self._home.cursor(self._tables) as connection:
+        with self._home.connected(self._tables) as connection:
             try:
                 return interruptible(
                     ctx, connection, lambda: connection.execute(self.text, self._parameters).to_arrow_table()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -190,7 +191,12 @@ def unquoted(text: str) -> str:
 
 
 def referenced(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
-    """Return the names that a query reads as tables, without those that it defines itself; none of a wrong query."""
+    """Return the names that a query reads as tables, without those that it defines itself; none of a wrong query.
+
+    `connection` is one to a database without tables: DuckDB leaves out those that it has.
+    """
+    with suppress(duckdb.Error):  # it needs the columns of a table, for NATURAL JOIN
+        return connection.get_table_names(query)
     try:
         row = connection.execute("SELECT json_serialize_sql($1)", [query]).fetchone()
     except duckdb.Error:

@@ -21,13 +21,14 @@ def test_every_row_has_a_case(module):
     assert cases(module.__name__) == set(module.CASES)
 
 
-def test_rows_against_spark_name_cases_of_it():
-    """Its module is read where Spark is installed, and Weft is not."""
+@pytest.mark.parametrize("module", ["peer_spark", "peer_local", "peer_daft_ray"])
+def test_rows_against_peers_of_their_own_environment_name_cases_of_these(module):
+    """Such a module is read where the peers are installed, and Weft is not."""
     (folder,) = sql.__path__
-    tree = ast.parse(Path(folder, "peer_spark.py").read_text())
+    tree = ast.parse(Path(folder, f"{module}.py").read_text())
     (found,) = [node.value for node in tree.body if isinstance(node, ast.AnnAssign)]
     assert isinstance(found, ast.Dict)
-    assert cases("benchmarks.sql.peer_spark") == {key.value for key in found.keys if isinstance(key, ast.Constant)}
+    assert cases(f"benchmarks.sql.{module}") == {key.value for key in found.keys if isinstance(key, ast.Constant)}
 
 
 def test_the_rows_that_are_asked_for_are_there():

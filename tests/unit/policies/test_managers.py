@@ -48,7 +48,7 @@ def view(*inputs: InputView, state: str = "configuring", n: int = -1, **fields: 
         "events": {},
         "items": None,
     } | fields
-    return View(0.0, "r", state, n, workers=2, inputs=inputs, **given)
+    return View(0.0, "r", state, n, workers=given.pop("workers", 2), inputs=inputs, **given)
 
 
 # ------------------------------------------------------------------------------------------------------- shuffle
@@ -109,6 +109,15 @@ def test_a_skewed_partition_is_split_by_its_sources_only_where_that_is_allowed()
     router = split[0].routers[0][1]
     read = [piece for task in range(12) for piece in router.inputs(task)]
     assert sum(hi - lo for lo, hi, part, _ in read if part == 2) == 40
+
+
+@pytest.mark.parametrize(("workers", "split"), [(1, False), (2, False), (3, True), (8, True)])
+@pytest.mark.parametrize("given", [{"split": True}, {"join": "inner"}], ids=str)
+def test_a_heavy_partition_is_split_only_if_one_worker_would_be_busy_with_it_for_longest(workers, split, given):
+    sizes = [*[10] * 10, 1000, *[10] * 90]  # half of all bytes
+    decisions, _ = ShuffleManager(target=100, **given).decide(view(source(n=40, sizes=sizes), workers=workers), None)
+    groups = 1 + 10  # the heavy partition, and the others by hundreds of bytes
+    assert decisions[0].n == groups + (9 if split else 0)
 
 
 @pytest.mark.parametrize(("join", "split"), [("inner", "a"), ("left", "a"), ("right", "b"), ("full", "")])

@@ -59,14 +59,16 @@ def compile_plan(
     target: int,
     settled: Mapping[int, int] = NONE,
     slots: int = 1,
+    memory: int = 0,
 ) -> tuple[Graph, list[VertexHandle]]:
     """Return the graph of a plan and the nodes that deliver its rows, one after the other.
 
     A shuffle has `partitions` partitions, and its readers take `target` bytes each. `settled` has the number of tasks
-    of stages whose number no manager decides, by the numbers of the stages. `slots` tasks run at a time.
+    of stages whose number no manager decides, by the numbers of the stages. `slots` tasks run at a time. The tasks of
+    a process compute with `memory` bytes (0: no bound).
     """
     compiler = _Compiler(plan, tables, name, partitions, target, settled)
-    compiler.waved = max(WAVED, 2 * slots)
+    compiler.waved, compiler.memory = max(WAVED, 2 * slots), memory
     for stage in plan.stages:
         compiler.add(stage)
     compiler.add_choices()
@@ -93,6 +95,7 @@ class _Compiler:
         self.graph = Graph(name)
         self.nodes: list[VertexHandle] = []
         self.waved = WAVED
+        self.memory = 0
         self._plan, self._tables = plan, tables
         self._target, self._settled = target, settled
         self._partitions = {
@@ -148,6 +151,8 @@ class _Compiler:
             params["filters"] = filters
         if not _filters_keep_matches(stage.relation):
             params["join_filters"] = False
+        if self.memory:
+            params["memory"] = self.memory
         if stage.keys is not None:
             params["keys"] = (_keys(stage.number), stage.keys, self._ranges(stage.number))
         more = self._scan(stage, params, inputs) if stage.table else self._reader(stage)

@@ -22,10 +22,14 @@ def open_database(
     threads: int = 0,
     lossless: bool = True,
     disabled_optimizers: str = "",
+    memory: int = 0,
+    spill: str = "",
 ) -> duckdb.DuckDBPyConnection:
     """Return a database in memory whose queries reach only these files and folders, which may be URLs of fsspec.
 
-    `threads` are those of one query (0: all cores). With `lossless`, Arrow tables keep the types that Arrow has not.
+    `threads` are those of one query (0: all cores). `memory` bounds what it computes with, in bytes (0: four fifths of
+    the machine's); the rest goes to the folder `spill`, which no other database may have. With `lossless`, Arrow tables
+    keep the types that Arrow has not.
     MissingExtraError: fsspec, or a library for such a URL, is not installed.
     """
     files, folders = list(files), list(folders)
@@ -36,6 +40,10 @@ def open_database(
     }
     if threads:
         config["threads"] = threads
+    if memory:
+        config["memory_limit"] = f"{memory}B"
+    if spill:
+        config["temp_directory"] = spill
     made = duckdb.connect(":memory:", config=config)
     schemes = {one.partition("://")[0]: one for one in (*files, *folders) if is_url(one)}
     for url in schemes.values():

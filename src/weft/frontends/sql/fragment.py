@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.text import COUNTED, no_rows
 from weft.model.errors import RunCancelledError
+from weft.store.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,21 +34,32 @@ KEPT_DATABASES: Final = 8
 """The databases that a process keeps, each with what it may read; opening one takes 10 ms."""
 _lock = threading.Lock()
 Answer = TypeVar("Answer")
-_databases: dict[tuple[bool, tuple[str, ...]], duckdb.DuckDBPyConnection] = {}
+_databases: dict[tuple[bool, tuple[str, ...], int], duckdb.DuckDBPyConnection] = {}
+_spill: list[ScratchFolder] = []
+_numbers = count()
 
 
-def database(folders: Sequence[str] = (), *, join_filters: bool = True) -> duckdb.DuckDBPyConnection:
+def database(folders: Sequence[str] = (), *, join_filters: bool = True, memory: int = 0) -> duckdb.DuckDBPyConnection:
     """Return a connection of the task to a database of this process, which has no rows and reads only `folders`.
 
-    Without `join_filters` a side of a join does not filter the scan of the other.
+    Without `join_filters` a side of a join does not filter the scan of the other. What needs more than `memory` bytes
+    (0: no bound of its own) is spilled to disk.
     """
-    key = (join_filters, tuple(folders))
+    key = (join_filters, tuple(folders), memory)
     with _lock:
         made = _databases.pop(key, None)
         if made is None:
             off = "window_self_join"  # received rows can be read once
             off = off if join_filters else f"{off},join_filter_pushdown"
-            made = open_database(folders=folders, threads=1, disabled_optimizers=off)
+            if not _spill:
+                _spill.append(ScratchFolder("sql-spill"))
+            made = open_database(
+                folders=folders,
+                threads=1,
+                disabled_optimizers=off,
+                memory=memory,
+                spill=f"{_spill[0].name}/{next(_numbers)}",
+            )
         _databases[key] = made  # the newest is the last
         while len(_databases) > KEPT_DATABASES:
             del _databases[next(iter(_databases))]
@@ -62,14 +74,18 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     each, which is a variable of that name; `split`, the name for the rows of the split, which is the item, and
     `folders`, where its files are; `partitions`; `undivided`, the bytes up to which all rows are partition 0; `keys`,
     an event, the position of the column whose values it has, by which other scans are pruned, and the number of its
-    ranges; `join_filters` is as for `database`; `arriving`, the edges that are read while their sources run; `sending`,
-    the edges that rows are written to while the query runs: then nothing is returned.
+    ranges; `join_filters` and `memory` are as for `database`; `arriving`, the edges that are read while their sources
+    run; `sending`, the edges that rows are written to while the query runs: then nothing is returned.
     RunCancelledError: the task was stopped, also in the middle of its query.
     """
     params = ctx.params
     arriving = frozenset(params.get("arriving", ()))
     lost: list[BaseException] = []
-    connection = database(params.get("folders", ()), join_filters=params.get("join_filters", True))
+    connection = database(
+        params.get("folders", ()),
+        join_filters=params.get("join_filters", True),
+        memory=params.get("memory", 0),
+    )
     try:
         for name, edges, columns in params["received"]:
             # a branch that was not taken has no edge, and a task that was not needed has no value

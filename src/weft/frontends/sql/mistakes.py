@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 import duckdb
@@ -13,7 +14,7 @@ from weft.model.suggestions import nearest
 _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
 _CSV: Final = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: [^\n]*\n)?([^\n]+)")
 _CSV_FILE: Final = re.compile(r"^ +file = (.+)$", re.MULTILINE)
-_SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate b[^\n]+|Candidates:[^\n]+|Either add [^\n]+)")
+_SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate [bt][^\n]+|Candidates:[^\n]+|Either add [^\n]+)")
 _CANDIDATE: Final = re.compile(r"\n\t([^\n]+?\([^\n]*\)) -> ")
 _SYNTAX: Final = re.compile(r'Parser Error: syntax error at (?:end of input|or near "([^\n]*)")')
 _WORD: Final = re.compile(r"[^\W\d]\w*")
@@ -23,6 +24,8 @@ _KEYWORDS: Final = (
     "LIKE", "EXISTS", "CASE", "WHEN", "THEN", "ELSE", "WINDOW", "PARTITION", "QUALIFY", "INSERT", "INTO",
     "CREATE", "REPLACE", "TABLE",
 )  # fmt: skip
+_NO_COLUMN: Final = re.compile(r'Values list ".*" does not have a column named')
+_PREFIX: Final = re.compile(r'(?:\w+|"(?:[^"]|"")*")\s*\.\s*')
 _SHOWN: Final = 4
 """The forms of a function in a hint, at most."""
 _OF_ARROW: Final = re.compile(
@@ -34,8 +37,13 @@ _OWN_TABLE: Final = re.compile(r'"(?:pg_|duckdb_|sqlite_|information_schema|prag
 """Tables of DuckDB itself, which nobody has meant."""
 
 
-def mistake(error: Exception, text: str, *, first_line: int = 1) -> WeftError:
-    """Return the error of Weft for an error that DuckDB raised about the query `text`, which begins in `first_line`."""
+def mistake(
+    error: Exception, text: str, *, first_line: int = 1, check: Callable[[str], str] | None = None
+) -> WeftError:
+    """Return the error of Weft for an error that DuckDB raised about the query `text`, which begins in `first_line`.
+
+    `check` returns what DuckDB tells of another text, "" if nothing is wrong with it.
+    """
     message = str(error)
     if isinstance(error, duckdb.PermissionException):
         return _forbidden(message, text)
@@ -54,6 +62,8 @@ def mistake(error: Exception, text: str, *, first_line: int = 1) -> WeftError:
         shown = text.rstrip()
         line, column = shown.count("\n") + 1, len(shown) - shown.rfind("\n")
     hint = _hint(message, text, line, column)
+    if not hint and check is not None and _NO_COLUMN.match(_first(message)):
+        hint = _columns_hint(text, line, column, check)
     if _NO_TABLE.match(_first(message)) and (not hint or _OWN_TABLE.search(hint)):
         hint = "Name its file: weft sql -t NAME=FILE, or weft.SqlContext().register(NAME, FILE)."
     return SqlError(_first(message), line=line, column=max(column, 0), hint=hint)
@@ -71,6 +81,17 @@ def _hint(message: str, text: str, line: int, column: int) -> str:
     if "WHERE clause cannot contain aggregates" in message:
         return "Write the condition behind HAVING."
     return ""
+
+
+def _columns_hint(text: str, line: int, column: int, check: Callable[[str], str]) -> str:
+    """Return the columns that a wrong column of a view or a subquery may mean; DuckDB tells them without a prefix."""
+    lines = text.split("\n")
+    before, here = lines[line - 1][: column - 1], lines[line - 1][column - 1 :]
+    if (prefix := _PREFIX.match(here)) is None:
+        return ""
+    lines[line - 1] = before + here[prefix.end() :]
+    found = _SUGGESTED.search(check("\n".join(lines)))
+    return "" if found is None else found[1]
 
 
 def _syntax_hint(lines: list[str], line: int, column: int, near: str | None) -> str:
