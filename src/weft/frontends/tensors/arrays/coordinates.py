@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import coordinate_chunks as kernels
-from weft.frontends.tensors import reductions, sources
-from weft.frontends.tensors.arrays import chunking, computing, runners
-from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply, as_tensor
+from weft.frontends.tensors import reductions
+from weft.frontends.tensors.arrays import chunking, runners
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import Scalar
 from weft.frontends.tensors.arrays.deferred import Expressed
-from weft.frontends.tensors.arrays.executables import Executable, Watch
+from weft.frontends.tensors.arrays.executables import Executable
 from weft.frontends.tensors.arrays.extras import needed
 from weft.frontends.tensors.arrays.registry import public
+from weft.frontends.tensors.arrays.sparse_base import SparseArray
 from weft.frontends.tensors.chunks import FEWEST_BYTES, PER_WORKER, Cut, normalize
 from weft.model.wording import counted
 
@@ -121,7 +122,7 @@ def _operators(ufunc: np.ufunc) -> tuple[Callable[[Any, Any], Any], Callable[[An
 
 
 @public()
-class CooTensor(Executable):
+class CooTensor(SparseArray):
     """A sparse array with any number of axes, computed on request; its chunks are arrays of the package `sparse`.
 
     Made by `asarray` of such an array. Elements that are not stored have one value, `fill_value`. `fetch` returns a
@@ -129,46 +130,14 @@ class CooTensor(Executable):
     elements dense.
     """
 
-    __slots__ = ("__weakref__", "_node", "fill_value")
+    __slots__ = ("fill_value",)
     __array_priority__ = 1002
 
     def __init__(self, node: ArrayNode, fill: Any) -> None:
-        self._node = node
+        super().__init__(node)
         self.fill_value = np.asarray(fill, node.dtype)[()]
 
     # ------------------------------------------------------------------------------------------------- attributes
-
-    @property
-    def dtype(self) -> DType:
-        """The type of the elements."""
-        return self._node.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The lengths of the axes."""
-        return self._node.shape
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self._node.grid)
-
-    @property
-    def size(self) -> int:
-        """The number of elements, with those that are not stored."""
-        return self._node.size
-
-    @property
-    def chunks(self) -> tuple[tuple[int, ...], ...]:
-        """The lengths of the chunks along each axis."""
-        return tuple([cut.lengths() for cut in self._node.grid])
-
-    nsplits = chunks
-
-    @property
-    def device(self) -> str:
-        """The device of the values: "cpu"."""
-        return DEVICE
 
     @property
     def nnz(self) -> int:
@@ -202,54 +171,24 @@ class CooTensor(Executable):
         made: CooTensor = _elementwise(np.imag, [self], "imag")
         return made
 
-    def issparse(self) -> bool:
-        """Whether this is a sparse array: it is."""
-        return True
-
     def __len__(self) -> int:
         if not self.ndim:
             raise TypeError("len() of unsized object")
         return self.shape[0]
 
-    def __repr__(self) -> str:
-        state = "computed" if self._ready() else "to be computed"
-        return f"CooTensor <{self._node.name}, shape={self.shape}, dtype={self.dtype}, {state}>"
-
-    __hash__ = None  # type: ignore[assignment]
-
     # ----------------------------------------------------------------------------------------------------- values
-
-    def _ready(self) -> bool:
-        return sources.is_stored(self._node)
-
-    @classmethod
-    def _compute(cls, things: Sequence[Any], session: runners.Runner | None, watch: Watch) -> None:
-        nodes = [x._node for x in things]
-        for x, node, settled in zip(things, nodes, computing.settle(nodes, session, watch), strict=True):
-            settled.held = node.held
-            x._node = settled
 
     def _value_of(self) -> Any:
         values = list(self._node.kwargs["source"].values)
         return kernels.assembled(values, self._node.grid, self.dtype, self.fill_value)
 
-    def _give_name(self, name: str, session: runners.Runner | None) -> None:
-        (session or runners.current()).name(name, self)
-
     def to_numpy(self, session: runners.Runner | None = None) -> NumpyArray:
         """Return all elements as a dense array of NumPy."""
         return np.asarray(self.fetch(session).todense())
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
-        raise TypeError("a sparse array would become dense: give x.todense(), or x.to_numpy()")
-
     def todense(self) -> Tensor:
         """Return the same array with dense chunks."""
         return Tensor(kernels.todense(self._node))
-
-    def tosparse(self) -> CooTensor:
-        """Return the array itself."""
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return as_coordinate, (self.fetch(),)

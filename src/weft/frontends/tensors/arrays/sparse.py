@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors import blocks, coordinate_chunks, reductions, sources, sparse_chunks
-from weft.frontends.tensors.arrays import chunking, computing, coordinates, runners
-from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply, as_tensor
+from weft.frontends.tensors.arrays import chunking, coordinates, runners
+from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
 from weft.frontends.tensors.arrays.conversion import Scalar, as_node
 from weft.frontends.tensors.arrays.deferred import Expressed
-from weft.frontends.tensors.arrays.executables import Executable, Watch
+from weft.frontends.tensors.arrays.executables import Executable
 from weft.frontends.tensors.arrays.extras import needed
 from weft.frontends.tensors.arrays.registry import method, public
+from weft.frontends.tensors.arrays.sparse_base import SparseArray
 from weft.frontends.tensors.blocks import stretched, whole_along
 from weft.frontends.tensors.chunks import Cut, normalize, one_chunk
 from weft.model.wording import counted
@@ -22,7 +23,7 @@ from weft.model.wording import counted
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
     from weft.frontends.tensors.nodes import ArrayNode
-    from weft.frontends.tensors.types import Axis, ChunkSize, DType, DTypeLike, NumpyArray
+    from weft.frontends.tensors.types import Axis, ChunkSize, DTypeLike, NumpyArray
 
 KEEPING_ZERO = frozenset(
     {
@@ -155,52 +156,17 @@ def _first_of(given: Sequence[Any]) -> SparseTensor:
 
 
 @public()
-class SparseTensor(Executable):
+class SparseTensor(SparseArray):
     """A sparse matrix that is computed on request; its chunks are sparse arrays of SciPy.
 
     Made by `asarray` of a sparse array, and by `x.tosparse()`. Elements that are not stored are zeros, and stay zeros:
     a product with infinity or NaN changes stored elements alone, as in SciPy. `fetch` returns a `csr_array` of SciPy.
     """
 
-    __slots__ = ("__weakref__", "_node")
+    __slots__ = ()
     __array_priority__ = 1001
 
-    def __init__(self, node: ArrayNode) -> None:
-        self._node = node
-
     # ------------------------------------------------------------------------------------------------- attributes
-
-    @property
-    def dtype(self) -> DType:
-        """The type of the elements."""
-        return self._node.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The numbers of rows and columns."""
-        return self._node.shape
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes: 2."""
-        return 2
-
-    @property
-    def size(self) -> int:
-        """The number of elements, with those that are not stored."""
-        return self._node.size
-
-    @property
-    def chunks(self) -> tuple[tuple[int, ...], ...]:
-        """The lengths of the chunks along each axis."""
-        return tuple([cut.lengths() for cut in self._node.grid])
-
-    nsplits = chunks
-
-    @property
-    def device(self) -> str:
-        """The device of the values: "cpu"."""
-        return DEVICE
 
     @property
     def nnz(self) -> int:
@@ -229,27 +195,7 @@ class SparseTensor(Executable):
         """The imaginary part."""
         return self._elements(np.imag, "imag")
 
-    def issparse(self) -> bool:
-        """Whether this is a sparse array: it is."""
-        return True
-
-    def __repr__(self) -> str:
-        state = "computed" if self._ready() else "to be computed"
-        return f"SparseTensor <{self._node.name}, shape={self.shape}, dtype={self.dtype}, {state}>"
-
-    __hash__ = None  # type: ignore[assignment]
-
     # ----------------------------------------------------------------------------------------------------- values
-
-    def _ready(self) -> bool:
-        return sources.is_stored(self._node)
-
-    @classmethod
-    def _compute(cls, things: Sequence[Any], session: runners.Runner | None, watch: Watch) -> None:
-        nodes = [x._node for x in things]
-        for x, node, settled in zip(things, nodes, computing.settle(nodes, session, watch), strict=True):
-            settled.held = node.held
-            x._node = settled
 
     def _value_of(self) -> Any:
         from scipy.sparse import block_array
@@ -260,25 +206,15 @@ class SparseTensor(Executable):
         made = found[0][0].copy() if rows.n == columns.n == 1 else block_array(found, format="csr")
         return made.astype(self.dtype, copy=False)
 
-    def _give_name(self, name: str, session: runners.Runner | None) -> None:
-        (session or runners.current()).name(name, self)
-
     def to_numpy(self, session: runners.Runner | None = None) -> NumpyArray:
         """Return all elements as a dense array of NumPy."""
         return self.fetch(session).toarray()  # type: ignore[no-any-return]
 
     toarray = to_numpy
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
-        raise TypeError("a sparse array would become dense: give x.todense(), or x.to_numpy()")
-
     def todense(self) -> Tensor:
         """Return the same array with dense chunks."""
         return Tensor(sparse_chunks.todense(self._node))
-
-    def tosparse(self) -> SparseTensor:
-        """Return the array itself."""
-        return self
 
     def tocoo(self) -> coordinates.CooTensor:
         """Return the matrix with chunks of the package `sparse`. MissingExtraError: it is not installed."""

@@ -1,0 +1,86 @@
+"""What all sparse arrays have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from weft.frontends.tensors import sources
+from weft.frontends.tensors.arrays import computing, runners
+from weft.frontends.tensors.arrays.array import DEVICE
+from weft.frontends.tensors.arrays.executables import Executable, Watch
+
+if TYPE_CHECKING:
+    from weft.frontends.tensors.nodes import ArrayNode
+    from weft.frontends.tensors.types import DType, NumpyArray
+
+
+class SparseArray(Executable):
+    """An array that is computed on request, whose chunks are sparse arrays of a library."""
+
+    __slots__ = ("__weakref__", "_node")
+
+    def __init__(self, node: ArrayNode) -> None:
+        self._node = node
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements."""
+        return self._node.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
+        return self._node.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._node.grid)
+
+    @property
+    def size(self) -> int:
+        """The number of elements, with those that are not stored."""
+        return self._node.size
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """The lengths of the chunks along each axis."""
+        return tuple([cut.lengths() for cut in self._node.grid])
+
+    nsplits = chunks
+
+    @property
+    def device(self) -> str:
+        """The device of the values: "cpu"."""
+        return DEVICE
+
+    def issparse(self) -> bool:
+        """Whether this is a sparse array: it is."""
+        return True
+
+    def tosparse(self) -> Self:
+        """Return the array itself."""
+        return self
+
+    def __repr__(self) -> str:
+        state = "computed" if self._ready() else "to be computed"
+        return f"{type(self).__name__} <{self._node.name}, shape={self.shape}, dtype={self.dtype}, {state}>"
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _ready(self) -> bool:
+        return sources.is_stored(self._node)
+
+    @classmethod
+    def _compute(cls, things: Sequence[Any], session: runners.Runner | None, watch: Watch) -> None:
+        nodes = [x._node for x in things]
+        for x, node, settled in zip(things, nodes, computing.settle(nodes, session, watch), strict=True):
+            settled.held = node.held
+            x._node = settled
+
+    def _give_name(self, name: str, session: runners.Runner | None) -> None:
+        (session or runners.current()).name(name, self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
+        raise TypeError("a sparse array would become dense: give x.todense(), or x.to_numpy()")
