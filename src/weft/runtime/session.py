@@ -343,6 +343,7 @@ class EngineSession:
     def _drop(self, job: JobRun) -> None:
         self._abandoned.discard(job.id)
         self.forget(job)
+        job.dissolve()
 
     def on_close(self, closer: Callable[[], None]) -> None:
         """Register `closer`, called when the session is closed, last registered first."""
