@@ -146,7 +146,7 @@ def _put_in_order(
 ) -> Sequence[Stage]:
     """Determine the order and the depth of stages after a change; return the new stages, from `first` on, in order."""
     new = core.stages[first:]
-    if dropped or any(link.dst.index < first for link in links):
+    if dropped or (first and any(link.dst.index < first for link in links)):
         core.order = _topological(core.stages)
         for stage in _deepen(core.order):
             if stage.ready.count and stage.plain and stage.bubble < 0:  # its place in the queue depends on its depth

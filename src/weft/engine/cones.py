@@ -202,8 +202,11 @@ def template(core: Core, start: Stage, root: Stage) -> Cone:
 
 def _linear(start: Stage, root: Stage) -> Cone:
     chain = [root]
-    while chain[-1] is not start:
-        chain.append(chain[-1].inputs[0].src if len(chain[-1].inputs) == 1 else _before(chain[-1]))
+    stage = root
+    while stage is not start:
+        inputs = stage.inputs
+        stage = inputs[0].src if len(inputs) == 1 else _before(stage)
+        chain.append(stage)
     chain.reverse()
     return _chain(chain)
 
@@ -229,7 +232,8 @@ def _tree(root: Stage) -> Cone:
     if root.cone_size == root.cone_depth:
         chain = [root]
         while chain[-1].narrow:
-            chain.append(_before(chain[-1]))
+            inputs = chain[-1].inputs
+            chain.append(inputs[0].src if len(inputs) == 1 else _before(chain[-1]))
         return _chain(chain[::-1])
     members: list[Stage] = []
     mults: list[int] = []

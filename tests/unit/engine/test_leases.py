@@ -1,5 +1,7 @@
 """How much goes into one lease: widths, cones, and giving back."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import asdict
 
@@ -185,7 +187,8 @@ def test_two_sources_meet_in_one_cone(hand):
 def mixed_chain() -> Graph:
     g = Graph("g")
     node = g.add(body, name="a")
-    for at, fields in enumerate(({}, {"params": {"x": 1}}, {"output_bytes": 5}, {"resources": ONE_SLOT}, {})):
+    given: list[dict[str, Any]] = [{}, {"params": {"x": 1}}, {"output_bytes": 5}, {"resources": ONE_SLOT}, {}]
+    for at, fields in enumerate(given):
         node = g.add(body, node, name=f"b{at}", **fields)
     return g
 
