@@ -4,8 +4,8 @@ Stages and links refer to each other, and so do all the rows of a job. They are 
 number, so that a long chain of vertices is no deep recursion. Programs of the submitted graph are not written again,
 managers are made anew, and the ready set shared by all idle stages is restored as one object.
 
-Fields are written by name: those declared by `Core`, `Stage` and `PhysicalEdge` (`KEPT`), and those of the records
-inside them (`weft.durability.pickles`). A reader skips unknown fields; missing ones have their values of a new job.
+Fields are written by name: those declared by `Core` and `Stage` (`KEPT`), and those of links and of the records inside
+them (`weft.durability.pickles`). A reader skips unknown fields; missing ones have their values of a new job.
 
 The bytes are a pickle: only bytes from this user alone may be read.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.durability.pickles import by_name, known_fields
 from weft.engine.consulting import make
 from weft.engine.master import Master
-from weft.engine.physical import NOTHING, PhysicalEdge, Stage
+from weft.engine.physical import NOTHING, PhysicalEdge, Stage, link_of
 from weft.engine.replay import Replay
 from weft.engine.tuning import Tuning
 from weft.model.errors import ConflictError
@@ -35,6 +35,9 @@ SCHEMA: Final = 2
 """The schema number of snapshots: another one when a declared field is renamed or changes its meaning."""
 
 _Fields = dict[str, Any]
+_OF_LINKS: Final = PhysicalEdge.__struct_fields__
+_BLANK: Final[tuple[Any, ...]] = (None, None, None, True, False, 0, False)
+"""The arguments of a link whose fields follow."""
 
 
 def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
@@ -63,7 +66,7 @@ def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
     body = {
         "core": _fields(core, core.KEPT),
         "stages": [_fields(stage, Stage.KEPT) for stage in core.stages],
-        "links": [_fields(link, PhysicalEdge.KEPT) for link in links],
+        "links": [_fields(link, _OF_LINKS) for link in links],
         "collected": replayed.collected(),
     }
     Pickler(file, protocol=5).dump(body)
@@ -84,7 +87,7 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
         replayed = Replay(master, tape)
         core = replayed.whole_state
         stages = [object.__new__(Stage) for _ in range(head["stages"])]
-        links = [object.__new__(PhysicalEdge) for _ in range(head["links"])]
+        links: list[Any] = [PhysicalEdge(*_BLANK) for _ in range(head["links"])]
         found: dict[str, Callable[[Any], Any]] = {
             "nothing": lambda _: NOTHING,
             "program": lambda id: graph.vertices[id].program,
@@ -103,8 +106,8 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
             Stage.__init__(stage, fields["vertex"], fields["index"])  # a field that is not written is as in a new job
             _set(stage, Stage.KEPT, fields)
         for link, fields in zip(links, body["links"], strict=True):
-            PhysicalEdge.__init__(link, fields["edge"], fields["src"], fields["dst"])
-            _set(link, PhysicalEdge.KEPT, fields)
+            fresh = link_of(fields["edge"], fields["src"], fields["dst"])
+            _set(link, _OF_LINKS, _fields(fresh, _OF_LINKS) | fields)
         for at in head["managed"]:
             stages[at].manager = make(core.managers, stages[at].vertex)
     except Exception as error:

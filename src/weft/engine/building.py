@@ -19,7 +19,7 @@ from weft.engine.describe import forget_specs
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VERTEX, VertexState
 from weft.engine.notes import NoteKind
-from weft.engine.physical import INFINITE, PhysicalEdge, Stage
+from weft.engine.physical import INFINITE, PhysicalEdge, Stage, link_of
 from weft.engine.policy import Moment
 from weft.engine.readiness import (
     EARLY,
@@ -107,7 +107,7 @@ def _add_stage(core: Core, vertex: Vertex, *, fresh: bool) -> None:
 
 def _add_link(core: Core, edge: Edge, *, fresh: bool) -> PhysicalEdge:
     src, dst = core.by_id[edge.src], core.by_id[edge.dst]
-    link = PhysicalEdge(edge, src, dst)
+    link = link_of(edge, src, dst)
     src.outputs.append(link)
     dst.inputs.append(link)
     if edge.scheduling is not SEQUENTIAL and edge.scheduling.when in EARLY:
@@ -146,7 +146,7 @@ def _put_in_order(
 ) -> Sequence[Stage]:
     """Determine the order and the depth of stages after a change; return the new stages, from `first` on, in order."""
     new = core.stages[first:]
-    if dropped or any(link.dst.index < first for link in links):
+    if dropped or (first and any(link.dst.index < first for link in links)):
         core.order = _topological(core.stages)
         for stage in _deepen(core.order):
             if stage.ready.count and stage.plain and stage.bubble < 0:  # its place in the queue depends on its depth

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from weft.engine.agenda import Phase
 from weft.graph.lease import Cone
-from weft.graph.logical import Storage, VertexKind
+from weft.graph.logical import Storage
 from weft.model.program import Style
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _WHOLE = -1
 """The key of the tree cone of a root, which begins at its sources."""
 
-_FINITE, _FUNCTION, _LOCAL = VertexKind.FINITE, Style.FUNCTION, Storage.LOCAL
+_FUNCTION, _LOCAL = Style.FUNCTION, Storage.LOCAL
 _DEPTH = 64
 """The most levels of a tree cone: a worker computes a tree by recursion, and functions of users need room too."""
 
@@ -127,20 +127,7 @@ def _ordinary(stage: Stage) -> bool:
     """Return whether this task and its neighbours can run in one lease without a decision of the master between
     them.
     """
-    vertex = stage.vertex
-    return (
-        stage.plain
-        and stage.bubble < 0
-        and stage.attempts is None
-        and vertex.cache_key is None
-        and vertex.timeout_s is None
-        and vertex.kind is _FINITE
-        and vertex.manager is None
-        and not vertex.expands
-        and not vertex.counted
-        and not vertex.retry.delay_s
-        and vertex.restart is None
-    )
+    return stage.ordinary and stage.plain and stage.bubble < 0 and stage.attempts is None
 
 
 def _inner(stage: Stage) -> bool:
@@ -215,8 +202,11 @@ def template(core: Core, start: Stage, root: Stage) -> Cone:
 
 def _linear(start: Stage, root: Stage) -> Cone:
     chain = [root]
-    while chain[-1] is not start:
-        chain.append(chain[-1].inputs[0].src if len(chain[-1].inputs) == 1 else _before(chain[-1]))
+    stage = root
+    while stage is not start:
+        inputs = stage.inputs
+        stage = inputs[0].src if len(inputs) == 1 else _before(stage)
+        chain.append(stage)
     chain.reverse()
     return _chain(chain)
 
@@ -242,7 +232,8 @@ def _tree(root: Stage) -> Cone:
     if root.cone_size == root.cone_depth:
         chain = [root]
         while chain[-1].narrow:
-            chain.append(_before(chain[-1]))
+            inputs = chain[-1].inputs
+            chain.append(inputs[0].src if len(inputs) == 1 else _before(chain[-1]))
         return _chain(chain[::-1])
     members: list[Stage] = []
     mults: list[int] = []

@@ -496,6 +496,12 @@ class Core:
         self.emitted = self.answered = self.dirty = self.unasked = _NONE
         self.out = self._claimed_in = self.backups_wanted = self.faults = self.unslotted = _NONE
 
+    def dissolve(self) -> None:
+        """Break the cycles of a retired job that is asked no more, so that it goes without the garbage collector."""
+        for stage in self.stages:
+            stage.inputs = stage.outputs = _NONE
+            stage.cone_into = stage.chain_next = None
+
     @property
     def submitted(self) -> Planned:
         """The submitted graph."""

@@ -62,10 +62,24 @@ def forget_specs(core: Core, stages: Iterable[Stage]) -> None:
 
 
 def _inner(core: Core, stage: Stage) -> TaskSpec:
-    """Return the record of a vertex inside a cone, which has no edges if it reads only the preceding value."""
+    """Return the record of a vertex inside a cone, which has no edges if it reads only the preceding value.
+
+    Cones take ordinary vertices only, so the record of one that calls its function with that value has defaults in most
+    of its fields: it is made without a look at them, as a long chain has thousands of such vertices.
+    """
     spec = core.inner_specs.get(stage.index)
-    if spec is None:
-        spec = core.inner_specs[stage.index] = spec_of(core, stage, inner=True)
+    if spec is not None:
+        return spec
+    vertex, links = stage.vertex, stage.inputs
+    program = vertex.program
+    alone = len(links) == 1 and program.items is None and not program.params and not vertex.final
+    link = links[0] if alone else None
+    if link is not None and link.group and not link.gate and link.router is not None:
+        only = -1 if link.router.single else link.group
+        spec = TaskSpec(stage.id, stage.n, program, stage.resources[0], (), (), 0, only)
+    else:
+        spec = spec_of(core, stage, inner=True)
+    core.inner_specs[stage.index] = spec
     return spec
 
 

@@ -233,9 +233,11 @@ def launch(core: Core, stage: Stage, ready: Intervals, worker: int) -> None:
         stage.last_width = hi - lo
     else:
         cone = template(core, stage, root)
-        units = 1
-        if not any(link.group > 1 and not link.gate for link in root.outputs):
-            units = _uniform(core, root, cone, lo // leaves, max(1, min(wide // leaves, room // leaves)))
+        units = max(1, min(wide // leaves, room // leaves))
+        if units > 1 and any(link.group > 1 and not link.gate for link in root.outputs):
+            units = 1
+        elif units > 1:
+            units = _uniform(core, root, cone, lo // leaves, units)
         ready.take(units * leaves)
         lo, hi = lo // leaves, lo // leaves + units
         members = tuple([(core.by_id[name], mult) for name, mult in zip(cone.members, cone.mult, strict=True)])

@@ -101,5 +101,5 @@ def free_everything(core: Core) -> None:
 def free_leftovers(core: Core) -> None:
     """At the end of a job, drop the outputs that are no results."""
     for stage in core.stages:
-        if stage.state.count(FINISHED) and not stage.vertex.keep and not any(link.durable for link in stage.outputs):
+        if FINISHED in stage.state and not stage.vertex.keep and not any(link.durable for link in stage.outputs):
             free(core, stage, 0, stage.n)

@@ -132,6 +132,10 @@ class Master:
         """Take no more events; what the inspector tells stays."""
         self.core.retire()
 
+    def dissolve(self) -> None:
+        """Drop the connections of the vertices, once nothing asks the inspector any more."""
+        self.core.dissolve()
+
     @property
     def inspector(self) -> Inspector:
         """The read-only view of the job; a new one each time, since ended jobs are kept by the thousand."""

@@ -15,7 +15,19 @@ from msgspec import Struct, field
 
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
-from weft.graph.logical import SEQUENTIAL, Edge, MovementKind, Outcome, Range, Storage, Trigger, Vertex
+from weft.graph.logical import (
+    ONE_TO_ONE,
+    SEQUENTIAL,
+    Edge,
+    MovementKind,
+    Outcome,
+    Range,
+    Storage,
+    Trigger,
+    Vertex,
+    VertexKind,
+)
+from weft.graph.routers import OneToOne
 from weft.model.resources import ONE_SLOT_ONLY, Resources
 
 if TYPE_CHECKING:
@@ -35,7 +47,7 @@ LEAD = 1e6
 _CONFIGURING = VertexState.CONFIGURING
 _NOTHING_MOVES, _ONE_TO_ONE = MovementKind.NONE, MovementKind.ONE_TO_ONE
 _BROADCAST, _SCATTER_GATHER = MovementKind.BROADCAST, MovementKind.SCATTER_GATHER
-_DURABLE = Storage.DURABLE
+_DURABLE, _FINITE = Storage.DURABLE, VertexKind.FINITE
 
 
 class Intervals:
@@ -125,52 +137,33 @@ def _by_task(edge: Edge) -> bool:
     return not scheduling.concurrent and scheduling.when is Trigger.ALL_DONE and scheduling.outcome is Outcome.SUCCESS
 
 
-class PhysicalEdge:
-    """The physical side of an edge.
+class PhysicalEdge(Struct, eq=False):
+    """The physical side of an edge, made by `link_of`.
 
     `gate`: the input holds the whole destination stage (wide, order-only, concurrent, triggered); `opened`: the gate
     lets tasks through. `left` counts destination tasks that may still read it.
     """
 
-    KEPT: ClassVar = (
-        "edge",
-        "src",
-        "dst",
-        "data",
-        "wide",
-        "group",
-        "gate",
-        "router",
-        "opened",
-        "left",
-        "freed_parts",
-        "read_parts",
-        "read_bytes",
-    )
-    """The fields that a snapshot holds."""
-
-    # Defaults stand on the class: a graph of many small vertices pays for every attribute that is set.
+    edge: Edge
+    src: Stage
+    dst: Stage
+    data: bool
+    wide: bool
+    group: int
+    gate: bool
     router: Router | None = None
-    opened = False
-    left = 0
+    opened: bool = False
+    left: int = 0
     freed_parts: set[int] | None = None
     read_parts: list[tuple[int, int]] | None = None
-    read_bytes = 0.0
-
-    def __init__(self, edge: Edge, src: Stage, dst: Stage) -> None:
-        self.edge = edge
-        self.src = src
-        self.dst = dst
-        move = edge.movement.move
-        self.data = move is not _NOTHING_MOVES
-        self.wide = move is _BROADCAST or move is _SCATTER_GATHER
-        self.group = 1 if move is _ONE_TO_ONE else 0
-        self.gate = self.wide or not self.data or not (edge.scheduling is SEQUENTIAL or _by_task(edge))
+    read_bytes: float = 0.0
 
     def bound(self, router: Router | None) -> None:
         """Set the router, once both ends have task rows."""
         self.router = router
         self.left = self.dst.n
+        if type(router) is OneToOne and self.group == 1:
+            return  # by far the most frequent
         if router is not None and (router.group != self.group or router.wide != self.wide):
             self.wide = router.wide
             self.group = router.group
@@ -185,6 +178,17 @@ class PhysicalEdge:
     def durable(self) -> bool:
         """Whether the engine never frees the data of this edge."""
         return self.edge.storage is _DURABLE
+
+
+def link_of(edge: Edge, src: Stage, dst: Stage) -> PhysicalEdge:
+    """Return the physical side of an edge between two stages, without a router."""
+    if edge.movement is ONE_TO_ONE:
+        return PhysicalEdge(edge, src, dst, True, False, 1, edge.scheduling is not SEQUENTIAL and not _by_task(edge))
+    move = edge.movement.move
+    data = move is not _NOTHING_MOVES
+    wide = move is _BROADCAST or move is _SCATTER_GATHER
+    gate = wide or not data or not (edge.scheduling is SEQUENTIAL or _by_task(edge))
+    return PhysicalEdge(edge, src, dst, data, wide, 1 if move is _ONE_TO_ONE else 0, gate)
 
 
 class ControlColumns(Struct):
@@ -231,7 +235,8 @@ class Stage:
     a single one-to-one input. `refs[i]` counts consumers that have not read output i, None where the only consumer is
     narrow and reads it once. `began`: a task of it was started, or answered by the cache, at least once. `again`: the
     vertex had ended before, and recomputes lost outputs. `lead` is the depth by which its priority lets its tasks start
-    before others. `control` are the columns of a controlled vertex.
+    before others. `control` are the columns of a controlled vertex. An `ordinary` vertex has no rule by which the
+    master decides between one of its tasks and the next.
     """
 
     __slots__ = (
@@ -273,6 +278,7 @@ class Stage:
         "narrow",
         "nbytes",
         "node_of",
+        "ordinary",
         "outputs",
         "over",
         "plain",
@@ -295,9 +301,9 @@ class Stage:
         "vertex",
         "written",
     )
-    MADE_ANEW: ClassVar = ("manager", "lead")
+    MADE_ANEW: ClassVar = ("manager", "lead", "ordinary")
     """The fields that are rebuilt when a snapshot is read."""
-    KEPT: ClassVar = tuple(name for name in __slots__ if name not in ("manager", "lead"))
+    KEPT: ClassVar = tuple(name for name in __slots__ if name not in ("manager", "lead", "ordinary"))
     """The fields that a snapshot holds."""
 
     def __init__(self, vertex: Vertex, index: int) -> None:
@@ -360,6 +366,16 @@ class Stage:
         self.counted: bytearray | None = None
         self.light = False
         self.control: ControlColumns | None = None
+        self.ordinary = (
+            vertex.cache_key is None
+            and vertex.timeout_s is None
+            and vertex.kind is _FINITE
+            and vertex.manager is None
+            and not vertex.expands
+            and not vertex.counted
+            and not vertex.retry.delay_s
+            and vertex.restart is None
+        )
         if vertex.controlled:
             n = vertex.parallelism
             self.control = ControlColumns.of(n.hi if isinstance(n, Range) else n if isinstance(n, int) else 0)

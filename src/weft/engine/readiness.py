@@ -378,12 +378,12 @@ def end(core: Core, stage: Stage) -> None:
     if stage.status in ENDED or (stage.control is not None and core.status is JobState.RUNNING):
         return
     state = stage.state
-    if state.count(FATAL):
+    if FATAL in state:
         advance(core, stage, "fatal")
     elif stage.status is VertexState.DRAINING:
         advance(core, stage, "drained")
         core.later(Phase.WANTED, *(link.dst for link in stage.outputs if link.dst.status not in ENDED))
-    elif state.count(CANCELLED):
+    elif CANCELLED in state:
         advance(core, stage, "cancelled")
     else:
         advance(core, stage, "all_finished")

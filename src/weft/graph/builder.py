@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import count
 from math import prod
-from types import NoneType
+from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any, Unpack
+
+from msgspec import Struct
 
 from weft.graph.arguments import FIELDS, OPTIONS, check_keywords, check_params, wrong_type
 from weft.graph.axes import TO_ALL, Axis, GridMap, group, whole_number
@@ -69,15 +71,12 @@ Target = str | Callable[..., Any]
 """A function, or its name: `"package.module:function"`."""
 
 
-class VertexHandle:
+class VertexHandle(Struct, eq=False):
     """A vertex of a graph under construction; the input of other vertices."""
 
-    __slots__ = ("graph", "id", "parallelism")
-
-    def __init__(self, graph: Graph, id: str, parallelism: Parallelism) -> None:
-        self.graph = graph
-        self.id = id
-        self.parallelism = parallelism
+    graph: Graph
+    id: str
+    parallelism: Parallelism
 
     @property
     def vertex(self) -> Vertex:
@@ -451,7 +450,7 @@ class Graph(LogicalGraph):
         else:
             check_params(f"vertex {id!r}", id, params)
         if n is None:
-            n = len(items) if items is not None else self._width(inputs) if inputs else 1
+            n = len(items) if items is not None else self._width(inputs)
         elif type(n) is not int and not isinstance(n, (Range, Source, SameAs)):
             n = _count(n)
         if type(n) is int and n < 0:
@@ -459,11 +458,13 @@ class Graph(LogicalGraph):
                 f"vertex {id!r} has {n} tasks", subject=id, rule="parallelism", hint="Use 0 or more tasks."
             )
         vertices = self.vertices
-        if id in vertices:
+        if name is not None and id in vertices:
             raise GraphError(f"vertex {id!r} exists already", subject=id, rule="unique-vertex")
         program = Program(fn, params, items, style)
         vertex = _vertex(id, program, n, fields) if fields else Vertex(id, program, n)
-        if inputs:
+        if len(inputs) == 1 and not fields:
+            self.edges.append(self._edge(inputs[0], id, n))
+        elif inputs:
             edges = [self._edge(reads, id, n) for reads in inputs]
             if len(edges) > 1:
                 _tell_apart(edges)
@@ -529,7 +530,7 @@ class Graph(LogicalGraph):
         """Return the parallelism that the inputs imply: of a one-to-one input, a grid, a shuffle, or a plain node."""
         plain: Parallelism = 1
         for reads in inputs:
-            if isinstance(reads, VertexHandle):
+            if type(reads) is VertexHandle:
                 if plain == 1 and self.vertices.get(reads.id, _NOTHING).kind is _FINITE:
                     n = reads.parallelism
                     plain = n if type(n) is int else _same(reads)
@@ -546,16 +547,15 @@ class Graph(LogicalGraph):
         return plain
 
     def _unique(self, fn: Target) -> str:
-        base = _base_name(fn)
-        if base not in self.vertices:
+        base = _as_base(fn.__name__) if type(fn) is FunctionType else _base_name(fn)
+        vertices = self.vertices
+        if base not in vertices:
             return base
-        count = self._counts.get(base, 1)
-        while True:
+        count = self._counts.get(base, 1) + 1
+        while (id := f"{base}-{count}") in vertices:
             count += 1
-            id = f"{base}-{count}"
-            if id not in self.vertices:
-                self._counts[base] = count
-                return id
+        self._counts[base] = count
+        return id
 
     def _own(self, node: VertexHandle, what: str) -> str:
         """Return the id of a node of this graph. GraphError: another graph's node, or no node."""

@@ -265,7 +265,8 @@ LATER_HINT: Final = "Return a list instead of yielding; inside a plain function 
 
 def runs_later(function: Any) -> bool:
     """Whether a call of a function does not run its body."""
-    if type(function) is not FunctionType:
-        while hasattr(function, "func"):
-            function = function.func  # of a partial
+    if type(function) is FunctionType:
+        return bool(function.__code__.co_flags & _LATER)
+    while hasattr(function, "func"):
+        function = function.func  # of a partial
     return bool(getattr(getattr(function, "__code__", None), "co_flags", 0) & _LATER)

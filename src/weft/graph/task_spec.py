@@ -64,7 +64,7 @@ class JobVerdict(Struct, frozen=True):
     failed: tuple[str, ...] = ()
 
 
-class TaskSpec(Struct, frozen=True, eq=False):
+class TaskSpec(Struct, frozen=True, eq=False, gc=False):
     """All that a worker needs to run the tasks of a vertex.
 
     `n` is the number of tasks, `parts` the partitions of their output, `inputs` the edges that carry data, in the order
@@ -74,6 +74,8 @@ class TaskSpec(Struct, frozen=True, eq=False):
     result. `timeout_s` is in seconds. Only a final vertex has a `verdict`.
 
     In a cone, a vertex that reads only the value of the previous vertex has neither `inputs` nor `outputs`.
+
+    The garbage collector does not visit these records: a job drops them at its end, so that no cycle through one stays.
     """
 
     vertex: str
@@ -84,12 +86,12 @@ class TaskSpec(Struct, frozen=True, eq=False):
     outputs: tuple[EdgeSpec, ...]
     parts: int
     only: int
-    measured: tuple[str, ...]
-    counted: bool
-    expands: bool
-    kept: bool
-    service: bool
-    timeout_s: float | None
+    measured: tuple[str, ...] = ()
+    counted: bool = False
+    expands: bool = False
+    kept: bool = False
+    service: bool = False
+    timeout_s: float | None = None
     verdict: JobVerdict | None = None
 
     @property

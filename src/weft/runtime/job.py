@@ -265,6 +265,11 @@ class JobRun:
         if self.on_end is not None:
             self.on_end(self)
 
+    def dissolve(self) -> None:
+        """Let go of an ended job to which no run refers any more."""
+        if self._master is not None:
+            self._master.dissolve()
+
     def listen(self, listener: JobListener) -> None:
         """Call `listener(job, events, commands)` after every tick, in the order of registration."""
         self.listeners = (*self.listeners, listener)

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from weft.store.api import ChunkStore, Column
     from weft.store.blocks import BlockManager
 
+_SERVICE = VertexKind.SERVICE
+
 
 class BackendPlace(NamedTuple):
     """The makings of a backend: the number of workers, the store with its folders, the resources of its node.
@@ -228,7 +230,7 @@ class EngineSession:
         if historian is not None:
             known, job.history = historian.read(graph, known)
             historian.follow(job, known)
-        if any(vertex.kind is VertexKind.SERVICE for vertex in graph.vertices.values()):
+        if any(vertex.kind is _SERVICE for vertex in graph.vertices.values()):
             from weft.runtime.lent_actors import lend_actors  # few graphs have some
 
             lend_actors(job, self.executor)
@@ -343,6 +345,7 @@ class EngineSession:
     def _drop(self, job: JobRun) -> None:
         self._abandoned.discard(job.id)
         self.forget(job)
+        job.dissolve()
 
     def on_close(self, closer: Callable[[], None]) -> None:
         """Register `closer`, called when the session is closed, last registered first."""

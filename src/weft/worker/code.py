@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from weft.graph.task import does_prepare, resolve
 from weft.model.program import Program, Style
 
@@ -81,66 +83,45 @@ Edges = tuple[tuple[InputCode, ...], Mapping[str, int], frozenset[str]]
 _NO_EDGES: Edges = (), {}, frozenset()
 
 
-class TaskCode:
+class TaskCode(Struct, eq=False, gc=False):
     """The body of a vertex's tasks with its inputs; the function is looked up on first use, on the worker.
 
-    `edges` is (inputs, outputs, streams), or a function that returns it: members of a cone often need none of it.
+    The edges are (inputs, outputs, streams), or a function that returns it: members of a cone often need none of it.
     `only` is the kind of a plain function's single, narrow input: -1 one value, k > 0 a list of k values; 0 otherwise.
     `measured` are output edges with the bytes of each partition measured for a manager; `counted`: output rows are
     counted for one. `parts` is the number of partitions of its output. `kept`: its values are results, whatever reads
     them.
+
+    The garbage collector does not visit these records: whoever keeps them drops them at the end of their job.
     """
 
-    __slots__ = (
-        "_edges",
-        "_fn",
-        "counted",
-        "expands",
-        "items",
-        "kept",
-        "measured",
-        "n",
-        "only",
-        "params",
-        "parts",
-        "program",
-        "resources",
-        "style",
-        "verdict",
-        "vertex",
-    )
+    vertex: str
+    n: int
+    program: Program
+    _edges: Edges | Callable[[], Edges]
+    parts: int = 0
+    expands: bool = False
+    resources: Any = None
+    only: int = 0
+    measured: tuple[str, ...] = ()
+    counted: bool = False
+    kept: bool = False
+    verdict: JobVerdict | None = None
+    items: Any = None
+    _fn: Callable[..., Any] | None = None
 
-    def __init__(
-        self,
-        vertex: str,
-        n: int,
-        program: Program,
-        edges: Edges | Callable[[], Edges],
-        parts: int = 0,
-        expands: bool = False,
-        resources: Any = None,
-        only: int = 0,
-        measured: tuple[str, ...] = (),
-        counted: bool = False,
-        kept: bool = False,
-        verdict: JobVerdict | None = None,
-    ) -> None:
-        self.verdict = verdict
-        self.vertex = vertex
-        self.n = n
-        self.program = program
-        self.style = program.style
-        self.params = program.params
-        self.items = program.items
-        self.parts = parts
-        self.expands = expands
-        self.resources = resources
-        self.only = only
-        self.measured = measured
-        self.counted = counted
-        self.kept = kept
-        self._edges = edges
-        self._fn: Callable[..., Any] | None = None
+    def __post_init__(self) -> None:
+        self.items = self.program.items
+
+    @property
+    def style(self) -> Style:
+        """How the function is called."""
+        return self.program.style
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The keyword arguments of every call."""
+        return self.program.params
 
     @property
     def edges(self) -> Edges:

@@ -1,8 +1,13 @@
 """How much goes into one lease: widths, cones, and giving back."""
 
+from typing import Any
+
 import pytest
+from msgspec.structs import asdict
 
 from tests.unit.engine.hand import body, run_out
+from weft.engine.commands import Launch
+from weft.engine.describe import spec_of
 from weft.engine.events import JobSubmitted
 from weft.engine.recovery import losses
 from weft.graph.builder import Graph, gather, grid
@@ -10,6 +15,7 @@ from weft.graph.grid import group
 from weft.graph.logical import OnFailure, Retry, Storage
 from weft.graph.validate import mark_results
 from weft.model.failures import Failure
+from weft.model.resources import ONE_SLOT
 
 
 def flat(n: int, **fields) -> Graph:
@@ -176,6 +182,46 @@ def test_two_sources_meet_in_one_cone(hand):
     h(h.done("c[1]"))
     h.expect("complete succeeded")
     assert (h.rows("a"), h.rows("b")) == (["freed", "freed"], ["freed", "freed"])
+
+
+def mixed_chain() -> Graph:
+    g = Graph("g")
+    node = g.add(body, name="a")
+    given: list[dict[str, Any]] = [{}, {"params": {"x": 1}}, {"output_bytes": 5}, {"resources": ONE_SLOT}, {}]
+    for at, fields in enumerate(given):
+        node = g.add(body, node, name=f"b{at}", **fields)
+    return g
+
+
+def tree() -> Graph:
+    g = Graph("g")
+    g.reduce(body, g.add(body, n=256, name="a"), name="b")
+    return g
+
+
+def joined() -> Graph:
+    g = Graph("g")
+    left, right = (g.add(body, g.add(body, name=name), name=f"{name}2") for name in ("a", "b"))
+    g.add(body, g.add(body, left, right, name="c"), name="d")
+    return g
+
+
+@pytest.mark.parametrize("graph", [mixed_chain, tree, joined])
+def test_the_records_inside_a_cone_are_those_of_their_vertices(hand, graph):
+    h = hand(graph(), workers=1)
+    core, compared = h.master.core, 0
+    while not h.master.over:
+        h(h.idle(0))
+        h.skip()
+        (launch,) = [said for said in h.said if isinstance(said, Launch)][-1:]
+        for spec in launch.specs[1:-1]:
+            wanted = spec_of(core, core.by_id[spec.vertex], inner=True)
+            assert repr(asdict(spec)) == repr(asdict(wanted))
+            compared += 1
+        lo, hi = launch.lo, launch.hi
+        h(h.done(f"{launch.vertex}[{lo}:{hi}]" if hi - lo > 1 else f"{launch.vertex}[{lo}]"))
+        h.skip()
+    assert compared > 0
 
 
 def test_a_sibling_that_is_running_breaks_the_cone(hand):

@@ -13,6 +13,7 @@ import weakref
 import pytest
 
 import weft
+from weft.engine.physical import Stage
 from weft.model.errors import NotFoundError, ProgramError, TaskError, UsageError
 from weft.runtime.loop import Loop
 
@@ -60,6 +61,26 @@ def test_a_run_goes_with_the_last_reference_to_it_and_its_results(session):
     assert used(session) >= 10_000_000
     del results
     wait_until(lambda: used(session) == 0)
+
+
+def test_a_run_goes_without_the_garbage_collector(session):
+    def vertices() -> int:
+        return sum(type(one) is Stage and one.id.startswith("of-a-chain") for one in gc.get_objects())
+
+    graph = weft.Graph()
+    node = graph.map(large, [1], name="of-a-chain")
+    for at in range(20):
+        node = graph.add(bytes, node, name=f"of-a-chain-{at}")
+    gc.collect()
+    gc.disable()
+    try:
+        results = session.run(graph)
+        assert len(results[node][0]) == 1
+        assert vertices() == 21
+        del results
+        wait_until(lambda: vertices() == 0)
+    finally:
+        gc.enable()
 
 
 def test_copies_of_a_run_are_the_run_and_do_not_end_it(session):
