@@ -195,7 +195,8 @@ def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> 
     texts = [[cell if isinstance(cell, str) else cell.plain for cell in row] for row in (heads, *rows)]
     ascii_only = all(cell.isascii() for row in texts for cell in row)
     widths = [max(map(len, column)) if ascii_only else _width(column) for column in zip(*texts, strict=True)]
-    return "".join(f"{'  '.join(map(_padded, row, widths)).rstrip()}\n" for row in texts)
+    pad = str.ljust if ascii_only else _padded
+    return "".join([f"{'  '.join(map(pad, row, widths)).rstrip()}\n" for row in texts])
 
 
 def _padded(cell: str, width: int) -> str:

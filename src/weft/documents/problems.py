@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
@@ -107,8 +108,12 @@ def _indented(hint: str) -> list[str]:
 
 def join(path: str, key: str) -> str:
     """Return the path of a field with one more key; an unusual key is quoted, so that a path is always one line."""
-    part = key if _PLAIN_KEY.fullmatch(key) else show(key)
-    return f"{path}.{part}" if path else part
+    return f"{path}.{_part(key)}" if path else _part(key)
+
+
+@lru_cache(1024)
+def _part(key: str) -> str:
+    return key if _PLAIN_KEY.fullmatch(key) else show(key)
 
 
 def show(text: str) -> str:

@@ -253,8 +253,7 @@ class _Builder:
 
     def take(self, event: yaml.Event) -> None:
         """Add one event to the tree."""
-        start = event.start_mark
-        mark = _position(start, self._marked)
+        mark = _position(event.start_mark, self._marked)
         if isinstance(event, yaml.ScalarEvent):
             self._leaf(event, mark)
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -268,7 +267,8 @@ class _Builder:
             self._anchors.clear()
 
     def _leaf(self, event: yaml.ScalarEvent, mark: FilePosition) -> None:
-        self._no_tag(event.tag, mark)
+        if event.tag is not None:
+            self._no_tag(event.tag, mark)
         text = event.value
         try:
             check_text(text)
@@ -277,11 +277,12 @@ class _Builder:
         except ValueError as error:
             self.refuse(mark, str(error), "remove it")
         plain = event.implicit[0]
+        value: Value = text
+        is_merge = False
         if self._awaits_key():
-            value: Value = text
             is_merge = plain and text == "<<"
-        else:
-            value, is_merge = (self._value(text, mark) if plain else text), False
+        elif plain:
+            value = self._value(text, mark)
         node = Scalar(value, text, mark)
         self._count(1, 1, mark)
         if event.anchor is not None:
@@ -333,7 +334,10 @@ class _Builder:
             self._put(known.node, known.size, known.height)
 
     def _awaits_key(self) -> bool:
-        return bool(self._open) and self._open[-1].is_map and self._open[-1].key is None
+        if not self._open:
+            return False
+        last = self._open[-1]
+        return last.is_map and last.key is None
 
     def _no_tag(self, tag: str | None, mark: FilePosition) -> None:
         if tag is not None:
@@ -352,7 +356,8 @@ class _Builder:
             return
         parent = self._open[-1]
         parent.size += size
-        parent.height = max(parent.height, height + 1)
+        if parent.height <= height:
+            parent.height = height + 1
         if not parent.is_map:
             parent.items.append(node)
         elif parent.key is None:
@@ -363,13 +368,13 @@ class _Builder:
                 message = f"the key {show(node.text)} is already given on line {first.line}"
                 self._problems.add(node.mark, "", message)
             parent.key = node if not is_merge else Scalar(None, "<<", node.mark)
-        elif parent.key.value is None:
-            parent.merges.append(node)
-            parent.key = None
         else:
-            parent.entries.setdefault(parent.key.text, node)
-            parent.keys.setdefault(parent.key.text, parent.key.mark)
-            parent.key = None
+            key, parent.key = parent.key, None
+            if key.value is None:
+                parent.merges.append(node)
+            elif key.text not in parent.entries:
+                parent.entries[key.text] = node
+                parent.keys[key.text] = key.mark
 
     def _merged(self, done: _Open) -> Mapping:
         """Fill in the entries of `<<`: keys of the map itself win, then earlier merges."""

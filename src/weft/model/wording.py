@@ -75,6 +75,8 @@ def clean(text: str) -> str:
 
     A line overwritten with carriage returns keeps only its last state.
     """
+    if text.isprintable():
+        return text
     lines = _ESCAPE.sub("", text).split("\n")
     return "\n".join(
         line

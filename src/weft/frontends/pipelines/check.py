@@ -34,7 +34,7 @@ from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VAR
 from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from weft.documents.problems import FilePosition
     from weft.frontends.pipelines.language import Pipeline, SourceText
@@ -66,7 +66,10 @@ def _checked(tree: yaml.Node, problems: Problems, kinds: Mapping[str, str], prof
 
 def check(pipeline: Pipeline, problems: Problems) -> None:
     """Apply all rules; PipelineError if `problems` holds any at the end."""
-    scene = _Scene(pipeline, problems, _families(pipeline))
+    families = _families(pipeline)
+    found = ((family, one) for family in families for one in family.members.values())
+    members = [(family, one) for family, one in found if not isinstance(one, UnreadableComponent)]
+    scene = _Scene(pipeline, problems, families, members)
     for rule in RULES:
         rule(scene)
     problems.raise_if_any()
@@ -85,19 +88,16 @@ class _Family(Struct, frozen=True):
 
 
 class _Scene(Struct, frozen=True):
-    """The input of a rule. `outputs` caches outputs by component `id`: thousands may name the same component."""
+    """The input of a rule. `members` are all readable components, each with its family.
+
+    `outputs` caches outputs by component `id`: thousands may name the same component.
+    """
 
     pipeline: Pipeline
     problems: Problems
     families: list[_Family]
+    members: list[tuple[_Family, Component]]
     outputs: dict[int, Mapping[str, SourceText]] = field(default_factory=dict)
-
-    def members(self) -> Iterator[tuple[_Family, Component]]:
-        """Yield every readable component with its family."""
-        for family in self.families:
-            for component in family.members.values():
-                if not isinstance(component, UnreadableComponent):
-                    yield family, component
 
     def outputs_of(self, component: Component) -> Mapping[str, SourceText]:
         found = self.outputs.get(id(component))
@@ -137,7 +137,10 @@ def in_order(components: Mapping[str, _Some]) -> tuple[_Some, ...]:
 
     Components on a cycle or below one are left out.
     """
-    waits_for = {name: {dep.value for dep in one.deps if dep.value in components} for name, one in components.items()}
+    waits_for = {
+        name: {dep.value for dep in one.deps if dep.value in components} if one.deps else frozenset()
+        for name, one in components.items()
+    }
     dependents: dict[str, list[str]] = {name: [] for name in components}
     for name, deps in waits_for.items():
         for dep in deps:
@@ -156,7 +159,7 @@ def in_order(components: Mapping[str, _Some]) -> tuple[_Some, ...]:
 
 
 def _dependencies_exist(scene: _Scene) -> None:
-    for family, component in scene.members():
+    for family, component in scene.members:
         if family.template:
             continue  # the unexpected dependencies themselves are the mistake
         for dep in component.deps:
@@ -203,9 +206,11 @@ def _outputs_of(component: Component) -> Mapping[str, SourceText]:
 
 
 def _names_differ_in_more_than_case(scene: _Scene) -> None:
-    for _, component in scene.members():
+    for _, component in scene.members:
         seen: dict[str, str] = {}
         outputs = component.outputs if isinstance(component, Step) else tuple(_outputs_of(component).values())
+        if len(component.parameters) + len(component.inputs) + len(outputs) < 2:
+            continue
         named = [
             *((parameter.mark, parameter.path, "parameters", name) for name, parameter in component.parameters.items()),
             *((text.mark, text.path, "artifacts.input", name) for name, text in component.inputs.items()),
@@ -231,7 +236,7 @@ def _output_names(component: Component) -> list[str]:
 
 
 def _items_of_loops_have_their_own_names(scene: _Scene) -> None:
-    for family, component in scene.members():
+    for family, component in scene.members:
         stem, dash, digits = component.name.rpartition("-")
         other = family.members.get(stem) if dash and digits.isdigit() else None
         if isinstance(other, Dag) and other.loop is not None:
@@ -243,7 +248,7 @@ def _items_of_loops_have_their_own_names(scene: _Scene) -> None:
 
 
 def _parameters_name_what_exists(scene: _Scene) -> None:
-    for family, component in scene.members():
+    for family, component in scene.members:
         for name, parameter in component.parameters.items():
             if not isinstance(parameter.value, str):
                 continue
@@ -273,7 +278,7 @@ def _is_looped(family: _Family) -> bool:
 
 
 def _inputs_name_outputs(scene: _Scene) -> None:
-    for family, component in scene.members():
+    for family, component in scene.members:
         for text in component.inputs.values():
             template = whole(text.value)
             if family.template and (not text.value or template is not None):
@@ -290,7 +295,7 @@ def _inputs_name_outputs(scene: _Scene) -> None:
 
 
 def _outputs_of_dags_name_outputs_inside(scene: _Scene) -> None:
-    for _, component in scene.members():
+    for _, component in scene.members:
         if not isinstance(component, Dag):
             continue
         for text in component.outputs.values():
@@ -307,15 +312,15 @@ def _outputs_of_dags_name_outputs_inside(scene: _Scene) -> None:
 
 
 def _env_names_own(scene: _Scene) -> None:
-    for _, component in scene.members():
+    for _, component in scene.members:
         if isinstance(component, Step):
             for text in component.env.values():
                 _check_own(scene, text, "env", component.parameters)
 
 
 def _command_names_own(scene: _Scene) -> None:
-    for _, component in scene.members():
-        if isinstance(component, Step):
+    for _, component in scene.members:
+        if isinstance(component, Step) and "{{" in component.command.value:
             own = {**component.parameters, **component.inputs, **_outputs_of(component)}
             _check_own(scene, component.command, "a command", own)
 
@@ -323,7 +328,7 @@ def _command_names_own(scene: _Scene) -> None:
 def _jobs_have_a_backend(scene: _Scene) -> None:
     """Refuse distributed jobs whose variables are wrong. Disabled steps are left out."""
     enabled = _enabled_steps(scene.pipeline) if scene.pipeline.disabled else None
-    for family, step in scene.members():
+    for family, step in scene.members:
         if not isinstance(step, Step) or step.kind.value:
             continue
         if enabled is not None and not family.template and id(step) not in enabled:
@@ -350,7 +355,7 @@ def _enabled_steps(pipeline: Pipeline) -> set[int]:
 
 
 def _kinds_take_their_options(scene: _Scene) -> None:
-    for _, step in scene.members():
+    for _, step in scene.members:
         if not isinstance(step, Step):
             continue
         kind, where = step.kind.value, f"{step.path}.x-weft.with"
@@ -385,7 +390,7 @@ def _kinds_take_their_options(scene: _Scene) -> None:
 
 
 def _environments_fit(scene: _Scene) -> None:
-    for _, step in scene.members():
+    for _, step in scene.members:
         if not isinstance(step, Step) or step.packages is None:
             continue
         packages, kind = step.packages, step.kind.value
@@ -402,7 +407,7 @@ def _environments_fit(scene: _Scene) -> None:
 
 
 def _errors_fit(scene: _Scene) -> None:
-    for _, step in scene.members():
+    for _, step in scene.members:
         if isinstance(step, Step) and step.stderr.value == APART:
             kind = step.kind.value
             if kind not in ("", FUNCTION) or job_of(step) is not None:
@@ -411,7 +416,7 @@ def _errors_fit(scene: _Scene) -> None:
 
 
 def _conditions_make_sense(scene: _Scene) -> None:
-    for _, component in scene.members():
+    for _, component in scene.members:
         text = component.condition
         if not text.value.strip():
             continue
@@ -426,7 +431,7 @@ def _conditions_make_sense(scene: _Scene) -> None:
 
 
 def _loops_name_own(scene: _Scene) -> None:
-    for _, component in scene.members():
+    for _, component in scene.members:
         loop = component.loop
         if loop is None or not isinstance(loop.value, str):
             continue
@@ -603,7 +608,7 @@ def _scopes_are_mounted(scene: _Scene) -> None:
     everywhere = {main.name, *(mount.name for mount in pipeline.extra_fs)}
     for path, mark, name in (("cache", scope.mark, scope.name) for scope in pipeline.cache.fs_scope):
         _is_mounted(scene, path, mark, name, everywhere)
-    for _, component in scene.members():
+    for _, component in scene.members:
         if isinstance(component, Step) and component.cache.fs_scope:
             mounted = everywhere | {mount.name for mount in component.extra_fs}
             for scope in component.cache.fs_scope:
@@ -626,7 +631,7 @@ def _mount_paths_differ(scene: _Scene) -> None:
     if pipeline.main_fs is not None:
         _lie_apart(scene, taken, "fs_options.main_fs", (pipeline.main_fs,))
     _lie_apart(scene, taken, "fs_options.extra_fs", pipeline.extra_fs)
-    for _, component in scene.members():
+    for _, component in scene.members:
         if isinstance(component, Step) and component.extra_fs:
             _lie_apart(scene, dict(taken), f"{component.path}.extra_fs", component.extra_fs)
 

@@ -218,8 +218,9 @@ def _add(
 ) -> None:
     """Add vertices, edges and choices; `disabled` is the id of the decider of disabled steps, `entry` its inputs."""
     deciders = {IS_DISABLED: disabled, IS_EMPTY: f"{disabled}/empty"}
+    idle = [node for node in nodes if node.not_run]
     for reason, decider in deciders.items():
-        members = tuple(node.id for node in nodes if node.not_run == reason)
+        members = tuple(node.id for node in idle if node.not_run == reason)
         if members:
             program = Program(f"{BODY}:answer_skipped", {"reason": reason}, style=Style.TASK)
             graph.add_vertex(Vertex(decider, program, resources=_NO_CORE, expands=True, role=Role.HELPER))
@@ -476,12 +477,14 @@ def unbound(nodes: Iterable[Node]) -> list[str]:
 
 def hopeless_mounts(nodes: Iterable[Node]) -> list[tuple[str, DefinitionError]]:
     """Return the errors of mounts that can never work on this machine, each with the image of its step."""
+    steps = [node for node in nodes if isinstance(node, ResolvedStep) and node.mounts and not node.not_run]
+    mounting = [step for step in steps if not all(mount.main for mount in step.mounts)]
+    if not mounting:
+        return []
     from weft.operators.mounts import SHELL, BindMount, impossible_mount  # most pipelines mount nothing
 
     checked, found = set(), []
-    for step in nodes:
-        if not isinstance(step, ResolvedStep) or step.not_run or all(mount.main for mount in step.mounts):
-            continue
+    for step in mounting:
         program = SHELL if step.body is None else sys.executable
         first = not step.deps and step.folder.part == paths.ENTRY_POINTS
         key = (step.cwd, step.mounts, program, step.docker_env, first)
@@ -508,9 +511,11 @@ def _is_blank(step: ResolvedStep) -> bool:
 
 def _acted_on(step: ResolvedStep) -> str:
     """Return the shell-active characters of the paths in a command, at the positions of its templates."""
+    if step.body is not None or "{{" not in step.portable_command:
+        return ""
     artifacts = {*step.places, *step.outputs}
     quote, found = "", set()
-    for piece in () if step.body is not None else pieces(step.portable_command):
+    for piece in pieces(step.portable_command):
         if not isinstance(piece, str):
             found |= set(step.cwd) & _ACTED_ON[quote] if piece.name in artifacts else set()
             continue
@@ -587,7 +592,7 @@ def _named_paths(pipeline: Pipeline) -> Iterable[str]:
     found: dict[str, None] = {}
     for step in pipeline.steps.values():
         for word in _PATH.findall(step.shell_text.value):
-            if "/" in word or os.path.splitext(word)[1].lower() in scripts.SUFFIXES:
+            if "/" in word or ("." in word and os.path.splitext(word)[1].lower() in scripts.SUFFIXES):
                 found[word] = None
         if len(found) >= _MOST_PATHS:
             break

@@ -133,6 +133,8 @@ def _comma_list(text: SourceText) -> tuple[SourceText, ...]:
 
 
 def _image(fields_of: FileMap) -> str:
+    if "docker_env" not in fields_of.nodes:
+        return ""
     image = fields_of.text("docker_env").value
     if image.endswith(".tar"):
         fields_of.wrong("docker_env", "an image archive (.tar) is not accepted", "name an image, such as python:3.12")
@@ -317,13 +319,13 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap)
     if options.broken:
         return UnreadableComponent(name, mark=mark, path=path)
     _type(options, "step")
-    artifacts = options.map("artifacts", ("input", "output"))
+    artifacts = options.map("artifacts", ("input", "output")) if "artifacts" in options.nodes else None
     env, secrets = variables_of(options.map("env", None)) if "env" in options.nodes else ({}, {})
     return Step(
         name=name,
         parameters=_parameters(options.map("parameters", None)),
         deps=_comma_list(options.text("deps")),
-        inputs=_inputs(artifacts.map("input", None)),
+        inputs={} if artifacts is None else _inputs(artifacts.map("input", None)),
         condition=options.text("condition"),
         loop=_loop(options),
         mark=mark,
@@ -332,7 +334,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap)
         docker_env=_image(options),
         env=env,
         secrets=secrets,
-        outputs=_outputs(artifacts),
+        outputs=() if artifacts is None else _outputs(artifacts),
         cache=_cache(options),
         extra_fs=_extra_fs(options),
         **(_extras(options) if "x-weft" in options.nodes else {}),
@@ -421,6 +423,8 @@ def _reference(name: str, mark: FilePosition, node: yaml.Node, path: str, proble
 
 
 def _type(options: FileMap, kind: str) -> None:
+    if "type" not in options.nodes:
+        return
     said = options.text("type").value
     if said not in ("", kind):
         options.wrong("type", f"says {show(said)} but this is a {kind}", f"write {kind}, or leave type out")

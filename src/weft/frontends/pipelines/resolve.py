@@ -140,8 +140,8 @@ class _Resolver:
         outputs: dict[str, dict[str, Places]] = {}
         last = dict.fromkeys(members)
         for component in order:
-            deps = dict.fromkeys(dep.value for dep in component.deps)
-            after = tuple(dict.fromkeys(id for dep in deps for id in ends[dep])) if deps else scope.entry
+            deps = dict.fromkeys([dep.value for dep in component.deps]) if component.deps else {}
+            after = tuple(dict.fromkeys([id for dep in deps for id in ends[dep]])) if deps else scope.entry
             for dep in deps:
                 last.pop(dep, None)
             name = component.name
@@ -194,8 +194,7 @@ class _Resolver:
                 decider = f"{id}/if"
                 self._decider(decider, name, after, asks, own.inputs, (id,))
                 deps = (*deps, decider)
-        made = self._resolved(step, own, folder, deps, loops=loops)
-        made = replace(made, disabled=disabled, items=items, lister=lister, condition=condition)
+        made = self._resolved(step, own, folder, deps, items=items, lister=lister, condition=condition)
         self.nodes.append(made)
         ends = (*after, id) if made.not_run else (id,)
         if lister:
@@ -204,38 +203,40 @@ class _Resolver:
         return ends, {text.value: tuple(folder.path(text.value, seq) for seq in seqs) for text in step.outputs}
 
     def _resolved(
-        self, step: Step, scope: ComponentScope, folder: OutputFolder, deps: tuple[str, ...], *, loops: bool
+        self,
+        step: Step,
+        scope: ComponentScope,
+        folder: OutputFolder,
+        deps: tuple[str, ...],
+        *,
+        items: tuple[ParameterValue, ...] | None,
+        lister: str,
+        condition: Filled,
     ) -> ResolvedStep:
-        parameters, inputs = scope.parameters, scope.inputs
-        known = {key: path for key, places in inputs.items() if (path := static(places)) is not None}
-        outputs = {text.value: folder.path(text.value) for text in step.outputs}
-        system = self._system(step.name)
-        own: dict[str, ParameterValue | Placeholder] = {**parameters, **system}
+        parameters, inputs, loops = scope.parameters, scope.inputs, items is not None or bool(lister)
+        known, outputs, artifacts, left = _artifacts(step, inputs, folder, loops=loops)
+        own: dict[str, ParameterValue | Placeholder] = {**parameters, **self._system(step.name)}
         if loops:
             own[LOOP_ARGUMENT] = Placeholder(ITEM)
-        later_paths = {key: Placeholder(INPUT, key) for key in inputs if key not in known}
-        later: Mapping[str, str | Placeholder] = (
-            {key: Placeholder(OUTPUT, key) for key in outputs} if loops else outputs
-        )
         declared = {key: self._fill(text.value, own) for key, text in step.env.items()}
         command = paths.shell_body(step.shell_text.value)
-        left: dict[str, ParameterValue | Placeholder] = {key: f"{{{{{key}}}}}" for key in (*inputs, *outputs)}
-        item = f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""
-        portable = self._fill(command, {**left, **own, LOOP_ARGUMENT: item})
+        values = {**artifacts, **own}
+        left |= {**own, LOOP_ARGUMENT: f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""}
+        portable = self._fill(command, left)
         secrets = {key: text.value for key, text in step.secrets.items()}
         env = paths.environment(
             {**declared, **{key: (Placeholder(SECRET, name),) for key, name in secrets.items()}},
             run_id=self.run.run_id,
             step=step.name,
             user=self.run.user,
-            inputs={**known, **{key: _text_of(slot) for key, slot in later_paths.items()}},
-            outputs={key: _text_of(value) for key, value in later.items()},
+            inputs={key: _text_of(value) for key, value in artifacts.items() if key in inputs},
+            outputs={key: _text_of(value) for key, value in artifacts.items() if key in outputs},
             cwd=self.base,
             loop_argument=(Placeholder(ITEM),) if loops else "",
         )
         return ResolvedStep(
             name=scope.name,
-            command=self._fill(command, {**later, **known, **later_paths, **own}),
+            command=self._fill(command, values),
             env=env,
             deps=deps,
             inputs=known,
@@ -245,7 +246,7 @@ class _Resolver:
             timeout_s=step.timeout_s,
             retry=step.retry,
             resources=step.resources,
-            disabled=False,
+            disabled=scope.dotted in self._disabled,
             docker_env="" if step.packages is not None else step.docker_env or self.pipeline.docker_env,
             packages=self._packages(step),
             apart=step.stderr.value == APART,
@@ -258,9 +259,10 @@ class _Resolver:
             folder=folder,
             places=inputs,
             mounts=self._mounts(step),
-            body=self._body(
-                step, declared, {**later, **known, **later_paths, **own}, {**left, **own, LOOP_ARGUMENT: item}
-            ),
+            body=self._body(step, declared, values, left),
+            items=items,
+            lister=lister,
+            condition=condition,
         )
 
     def _packages(self, step: Step) -> Packages | None:
@@ -498,6 +500,8 @@ class _Resolver:
     def _parameters(
         self, component: Component, scope: ComponentScope, siblings: Mapping[str, Mapping[str, ParameterValue]]
     ) -> dict[str, ParameterValue]:
+        if not component.parameters:
+            return {}
         own = component.name
         if "step_name" in self.pipeline.as_paddleflow:
             own = scope.dotted.rstrip(".").rpartition(".")[2]
@@ -557,6 +561,20 @@ class _Resolver:
         if template is None:
             raise AssertionError("the check lets no input through that is not one template")
         return scope.inputs[template.name] if template.step == PARENT else outputs[template.step][template.name]
+
+
+def _artifacts(
+    step: Step, inputs: Mapping[str, Places], folder: OutputFolder, *, loops: bool
+) -> tuple[dict[str, str], dict[str, str], dict[str, str | Placeholder], dict[str, ParameterValue | Placeholder]]:
+    """Return the known paths of inputs, the paths of outputs, and by name the values and templates of all artifacts."""
+    if not inputs and not step.outputs:
+        return {}, {}, {}, {}
+    known = {key: path for key, places in inputs.items() if (path := static(places)) is not None}
+    outputs = {text.value: folder.path(text.value) for text in step.outputs}
+    values: dict[str, str | Placeholder] = {key: Placeholder(OUTPUT, key) if loops else outputs[key] for key in outputs}
+    values |= known
+    values |= {key: Placeholder(INPUT, key) for key in inputs if key not in known}
+    return known, outputs, values, {key: f"{{{{{key}}}}}" for key in (*inputs, *outputs)}
 
 
 def _text_of(value: str | Placeholder) -> Filled:

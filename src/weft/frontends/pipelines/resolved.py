@@ -92,6 +92,8 @@ class ResolvedStep(Struct, frozen=True):
     @property
     def delivered(self) -> dict[str, Places]:
         """The inputs whose paths are values of other vertices."""
+        if not self.places:
+            return {}
         return {name: places for name, places in self.places.items() if name not in self.inputs}
 
     @property
