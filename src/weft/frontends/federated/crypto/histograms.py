@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _PLAIN_BITS: Final = 2000
 _MOST_THREADS: Final = 8
-_MOST_PER_SLICE: Final = 4
 
 
 class EncryptedCells(NamedTuple):
@@ -154,7 +153,7 @@ def _decrypted(keys: PrivateKey, values: Encrypted) -> list[int]:
 
 
 def _in_slices(items: Sequence[Any], work: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
-    threads = min(os.cpu_count() or 1, _MOST_THREADS, -(-len(items) // _MOST_PER_SLICE))
+    threads = min(os.cpu_count() or 1, _MOST_THREADS, len(items))
     if threads < 2:
         return work(items)
     size = -(-len(items) // threads)
