@@ -40,7 +40,6 @@ from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDAT
 from weft.frontends.federated.components.quantiles import pooled_bins
 from weft.frontends.federated.components.tree_beginnings import boosting_before, tree_rounds
 from weft.frontends.federated.components.trees import (
-    DERIVATIVE_BITS,
     DerivativeScale,
     FeatureBins,
     SplitRules,
@@ -56,6 +55,8 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {"feature_rate": "subsample_feature_rate", "task": "task_type", "seed": "random_seed"}
 _LEAF: Final = -1
+_DERIVATIVE_BITS: Final = 16
+"""The binary digits of first and second derivatives, counted from the largest one of a tree."""
 Array = np.ndarray[Any, Any]
 
 
@@ -220,10 +221,9 @@ class _Growth:
         return nodes, self._weigh(nodes, leaves, g, h, scale)
 
     def _scale(self, g: Array, h: Array) -> DerivativeScale:
-        """Return the scale of `DerivativeScale.of` for the derivatives of all parties."""
+        """Return a scale for the derivatives of all parties, with `_DERIVATIVE_BITS` digits of the largest one."""
         g_power, h_power = self._sums.powers(g, h)
-        bits = DERIVATIVE_BITS + self._rows.bit_length()
-        return DerivativeScale(DERIVATIVE_BITS - g_power, DERIVATIVE_BITS - h_power, bits, None)
+        return DerivativeScale(_DERIVATIVE_BITS - g_power, _DERIVATIVE_BITS - h_power)
 
     def _weigh(
         self, nodes: list[dict[str, Any]], leaves: list[_Node], g: Array, h: Array, scale: DerivativeScale
@@ -231,7 +231,7 @@ class _Growth:
         """Set the weights of leaves by the derivatives before they became integers; return those of own rows."""
         own = np.array([[one[leaf.rows].sum() for leaf in leaves] for one in (g, h)])
         sums = [
-            self._sums.total(values, power=DERIVATIVE_BITS - power)
+            self._sums.total(values, power=_DERIVATIVE_BITS - power)
             for values, power in zip(own, (scale.g_power, scale.h_power), strict=True)
         ]
         weights = np.zeros(len(g))

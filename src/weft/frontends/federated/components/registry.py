@@ -61,7 +61,7 @@ COMPONENTS: Final[Mapping[str, str]] = {
 }
 """The function of each module, as `module:function` below this package."""
 FIRST_PROTOCOL: Final = 1
-_PROTOCOLS: Final[Mapping[str, int]] = {"HeteroFastSecureBoost": 2, "HeteroSecureBoost": 2}
+_PROTOCOLS: Final[Mapping[str, int]] = {"HeteroFastSecureBoost": 3, "HeteroSecureBoost": 3}
 """The versions of messages of modules that have changed them; each change raises its version by one."""
 
 

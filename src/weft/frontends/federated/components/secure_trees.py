@@ -20,8 +20,8 @@ from weft.frontends.federated.components.trees import (
     FeatureBins,
     SplitRules,
     SplitSums,
+    SumLayout,
     left_sums,
-    sum_width,
 )
 from weft.frontends.federated.crypto.histograms import (
     EncryptedCells,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from weft.frontends.federated.schema import Party
 
 Array = np.ndarray[Any, Any]
-_MOST_BITS: Final = 64
+_MOST_WIDTH: Final = 128
 _ROWS_PER_CANDIDATE: Final = 2
 """Derivatives are sent twice, the second time shifted, for at most so many rows for each candidate of the hosts.
 
@@ -87,7 +87,7 @@ def mask_of(bits: Any, count: int, source: Party) -> Array:
 
 class _Opening(msgspec.Struct, frozen=True):
     derivatives: Any
-    h_bits: int
+    width: int
     copies: int
     rows: Any
 
@@ -139,6 +139,7 @@ class GuestTree:
         self._active[active] = True
         self._scale = DerivativeScale.of(g[active], h[active])
         self._whole_g, self._whole_h = self._scale.integers(g, h)
+        self._layout = SumLayout.of(self._whole_h[active])
         self._features, self._own = features, self._bins.only(features)
         self._nodes: list[dict[str, Any]] = [{}]
         self._rows = {0: np.arange(len(g))}
@@ -164,13 +165,13 @@ class GuestTree:
         if not self._hosts:
             return
         public = self._keys.public
-        joined = self._scale.joined(self._whole_g[active], self._whole_h[active])
+        joined = self._layout.joined(self._whole_g[active], self._whole_h[active])
         candidates = sum(self._candidates.get(host, 0) for host in self._hosts)
         copies = 2 if len(active) <= _ROWS_PER_CANDIDATE * candidates else 1
         copied = [joined, joined * (1 << half(capacity(public)))]
         value = {
             "derivatives": public.encrypt(np.concatenate(copied[:copies])).to_wire(),
-            "h_bits": self._scale.h_bits,
+            "width": self._layout.width,
             "copies": copies,
             "rows": None if len(active) == len(self._g) else active,
         }
@@ -221,12 +222,12 @@ class GuestTree:
         if not fits or not _within(index, -1, found - 1) or not _within(counts, 0, total[2]):
             raise PartyMessageError(f"{host} has sent sums that are malformed", party=host.id)
         counts = counts.astype(np.int64)
-        width = sum_width(self._scale.h_bits, total[2])
         self._candidates[host] = len(index)
-        raw = unpacked(self._keys, self._keys.public.encrypted(sums.packed), sums.found, width, sums.beside)
+        cells = self._keys.public.encrypted(sums.packed)
+        raw = unpacked(self._keys, cells, sums.found, self._layout.width, sums.beside)
         values = [*raw, 0]  # the last one is that of index -1
         sides = np.where(right, total[2] - counts, counts)
-        g, h = self._scale.parted([values[at] for at in index.tolist()], sides)
+        g, h = self._layout.parted([values[at] for at in index.tolist()], sides)
         return SplitSums(np.where(right, total[0] - g, g), np.where(right, total[1] - h, h), counts)
 
     def _total(self, node: int) -> tuple[int, int, int]:
@@ -322,11 +323,11 @@ class HostTree:
         rows, opening = len(self._bins.codes), message_as(_Opening, begin, self._guest)
         active = np.arange(rows) if opening.rows is None else np.asarray(opening.rows)
         derivatives = self._key.encrypted(opening.derivatives)
-        fits = active.ndim == 1 and active.dtype.kind == "i" and 0 <= opening.h_bits <= _MOST_BITS
+        fits = active.ndim == 1 and active.dtype.kind == "i" and 0 < opening.width <= _MOST_WIDTH
         fits = fits and opening.copies in (1, 2) and derivatives.shape == (len(active) * opening.copies,)
         if not fits or (len(active) and not (active.min() >= 0 and active.max() < rows)):
             raise PartyMessageError(f"{self._guest} has sent derivatives of other rows", party=self._guest.id)
-        self._h_bits, self._cells = opening.h_bits, cells_of(derivatives)
+        self._width, self._cells = opening.width, cells_of(derivatives)
         self._places = np.full(rows, -1)
         self._places[active] = np.arange(len(active))
         self._shift = len(active) if opening.copies == 2 else 0
@@ -358,14 +359,13 @@ class HostTree:
         places = np.empty(len(found.sums) + 1, dtype=np.int32)
         places[np.concatenate(groups)], places[-1] = np.arange(len(found.sums)), -1
         mixed = [[found.sums[at] for at in group.tolist()] for group in groups]
-        width = sum_width(self._h_bits, len(rows))
         return {
             "index": places[found.places][self._order],
             "right": found.right[self._order],
             "counts": found.lefts[self._order].astype(np.int32),
             "found": len(lower),
             "beside": len(upper),
-            "packed": packed(cells, mixed[0], width, mixed[1]).to_wire(),
+            "packed": packed(cells, mixed[0], self._width, mixed[1]).to_wire(),
         }
 
     def _choose(self) -> None:

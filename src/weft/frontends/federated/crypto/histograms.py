@@ -1,8 +1,9 @@
 """Sums of many encrypted integers for a few ciphertexts: cumulative sums by bins, packed side by side, decrypted.
 
 A product of ciphertexts is an encryption of a sum, and a ciphertext to the power `2^w` is a shift by `w` bits; so sums
-of `w` bits share one plaintext, and one decryption returns all of them. Powers run in threads, without the lock of the
-interpreter. Numbers that are not encrypted take the same way, with sums and shifts of integers.
+of `w` bits, one of which is the sign, share one plaintext, and one decryption returns all of them. Powers run in
+threads, without the lock of the interpreter. Numbers that are not encrypted take the same way, with sums and shifts of
+integers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _PLAIN_BITS: Final = 2000
 _MOST_THREADS: Final = 8
-_MOST_PER_SLICE: Final = 4
 
 
 class EncryptedCells(NamedTuple):
@@ -80,7 +80,7 @@ def half(bits: int) -> int:
 
 
 def packed(source: EncryptedCells, sums: Sequence[Any], width: int, beside: Sequence[Any] = ()) -> Encrypted:
-    """Return sums of at most `width` bits packed in few ciphertexts, in fresh randomness.
+    """Return sums of `width` bits, from `-2^(width - 1)` on, packed in few ciphertexts, in fresh randomness.
 
     The i-th of `k` ciphertexts has the sums i, i + k, i + 2 k, ..., the first one in the highest bits. `beside` has
     sums that are shifted to the upper half already, and are packed there in the same way, with no more powers.
@@ -101,14 +101,21 @@ def unpacked(keys: PrivateKey, values: Encrypted, count: int, width: int, beside
         return []
     if values.shape != (ciphertexts,):
         raise PartyMessageError("a part has sent another number of packed sums")
-    low, mask, found = (1 << half(bits)) - 1, (1 << width) - 1, [0] * (count + beside)
+    mask, sign, found = (1 << width) - 1, 1 << (width - 1), [0] * (count + beside)
     for at, value in enumerate(_decrypted(keys, values)):
-        parts = ((value & low, 0, count), (value >> half(bits), count, beside)) if beside else ((value, 0, count),)
-        for part, first, length in parts:
-            for place in range((length - at - 1) // ciphertexts * ciphertexts + at, -1, -ciphertexts):
-                found[first + place] = part & mask
+        for first, length, shift in ((0, count, 0), (count, beside, half(bits))):
+            places = range((length - at - 1) // ciphertexts * ciphertexts + at, -1, -ciphertexts)
+            value += _ones(len(places), width) * sign << shift  # no sum is negative then, and takes from the next one
+            part = value >> shift
+            for place in places:
+                found[first + place] = (part & mask) - sign
                 part >>= width
     return found
+
+
+def _ones(count: int, width: int) -> int:
+    """Return a number with a one in each of `count` places of `width` bits."""
+    return ((1 << count * width) - 1) // ((1 << width) - 1)
 
 
 def _count(sums: int, beside: int, width: int, bits: int) -> int:
@@ -146,7 +153,7 @@ def _decrypted(keys: PrivateKey, values: Encrypted) -> list[int]:
 
 
 def _in_slices(items: Sequence[Any], work: Callable[[Sequence[Any]], list[Any]]) -> list[Any]:
-    threads = min(os.cpu_count() or 1, _MOST_THREADS, -(-len(items) // _MOST_PER_SLICE))
+    threads = min(os.cpu_count() or 1, _MOST_THREADS, len(items))
     if threads < 2:
         return work(items)
     size = -(-len(items) // threads)

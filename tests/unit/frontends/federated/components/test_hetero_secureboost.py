@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 Array = np.ndarray[Any, Any]
 GUEST, HOST, SECOND = Party("guest", "9999"), Party("host", "10000"), Party("host", "10001")
 PLAIN = {"encrypt_param": {"method": "plain"}, "n_iter_no_change": False}
-BITS = 16
+DIGITS = 8
 
 
 def frames(matrix: Array, y: Array, *cuts: int) -> dict[Party, PartyFrame]:
@@ -65,10 +65,11 @@ def some_rows(seed: int, count: int, width: int) -> Array:
 
 
 def whole_numbers(values: Array) -> tuple[Array, float]:
-    """Return derivatives as integers of BITS digits, and what one is worth."""
-    power = BITS - int(np.frexp(np.abs(values).max())[1])
-    most = 2**BITS - 1
-    return np.clip(np.rint(values * 2.0**power), -most, most).astype(np.int64), 2.0**-power
+    """Return derivatives as integers, DIGITS of them for the mean of the larger half, and what one is worth."""
+    count = len(values) // 2
+    room, bits = sum(sorted(map(abs, values.tolist()))[-count:]) * (1 + 2.0 ** (1 - DIGITS)), count.bit_length()
+    power = DIGITS + bits - int(np.frexp(room)[1])
+    return np.rint(values * 2.0**power).astype(np.int64), 2.0**-power
 
 
 def edges_of(column: Array, bins: int) -> list[float]:

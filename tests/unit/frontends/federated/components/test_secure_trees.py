@@ -4,13 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from weft.frontends.federated.components.base import ComponentPart
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.hetero_secureboost import run
 from weft.frontends.federated.components.secure_trees import GuestTree, HostTree, LevelPlan
-from weft.frontends.federated.components.trees import FeatureBins, SplitRules
+from weft.frontends.federated.components.trees import (
+    DerivativeScale,
+    FeatureBins,
+    SplitRules,
+    SumLayout,
+    sum_bits,
+)
 from weft.frontends.federated.crypto.keys import make_keys
 from weft.frontends.federated.schema import Party
 from weft.model.errors import PartyMessageError
@@ -19,7 +27,7 @@ from weft.testing.parts import PartRecord
 GUEST, HOST = Party("guest", "1"), Party("host", "2")
 BINS = FeatureBins.of(np.arange(12.0).reshape(6, 2), 3)
 DERIVATIVES = {"plain": [1, 2, 3, 4, 5, 6]}
-OPENING = {"derivatives": DERIVATIVES, "h_bits": 0, "copies": 1, "rows": None}
+OPENING = {"derivatives": DERIVATIVES, "width": 20, "copies": 1, "rows": None}
 LEVEL = {"splits": [], "ask": [0]}
 SUMS = {
     "index": np.array([0, 1], dtype=np.int32),
@@ -27,7 +35,7 @@ SUMS = {
     "counts": np.array([2, 4], dtype=np.int32),
     "found": 2,
     "beside": 0,
-    "packed": {"plain": [(100000 << 19) + 100000]},
+    "packed": {"plain": [(100 << 11) + 100]},
 }
 
 
@@ -71,9 +79,9 @@ def test_what_a_guest_may_say_is_served() -> None:
     ("opening", "level", "choice"),
     [
         ([], LEVEL, []),
-        (OPENING | {"h_bits": "many"}, LEVEL, []),
-        (OPENING | {"h_bits": -1}, LEVEL, []),
-        (OPENING | {"h_bits": 1 << 40}, LEVEL, []),
+        (OPENING | {"width": "many"}, LEVEL, []),
+        (OPENING | {"width": 0}, LEVEL, []),
+        (OPENING | {"width": 1 << 40}, LEVEL, []),
         (OPENING | {"derivatives": {"plain": [1]}}, LEVEL, []),
         (OPENING | {"copies": 2}, LEVEL, []),
         (OPENING | {"copies": 3, "derivatives": {"plain": [1, 2, 3, 4, 5, 6] * 3}}, LEVEL, []),
@@ -97,6 +105,32 @@ def test_what_a_guest_may_say_is_served() -> None:
 def test_a_guest_that_says_something_else_is_refused(opening: Any, level: Any, choice: Any) -> None:
     with pytest.raises(PartyMessageError):
         serve(opening, [level, None], [choice])
+
+
+DERIVATIVE = st.floats(-1, 1) | st.floats(-1e-9, 1e-9) | st.just(1e300)
+
+
+@given(st.lists(st.tuples(DERIVATIVE, st.floats(0, 1)), min_size=1, max_size=40))
+def test_sums_over_half_of_the_rows_of_a_tree_fit_and_return(rows: list[tuple[float, float]]) -> None:
+    g, h = (np.array(one) for one in zip(*rows, strict=True))
+    whole_g, whole_h = DerivativeScale.of(g, h).integers(g, h)
+    layout, count = SumLayout.of(whole_h), max(1, len(rows) // 2)
+    assert layout.width == sum_bits(len(rows)) * (1 if layout.constant is not None else 2) + 1
+    for order in (np.argsort(g), np.argsort(-g), np.argsort(-h), np.argsort(-np.abs(g))):
+        some = order[:count]
+        total = sum(layout.joined(whole_g, whole_h)[some].tolist())
+        assert -(2 ** (layout.width - 1)) <= total < 2 ** (layout.width - 1)
+        found = layout.parted([total], np.array([count]))
+        assert [int(one[0]) for one in found] == [whole_g[some].sum(), whole_h[some].sum()]
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=40).filter(any))
+def test_derivatives_are_rounded_to_a_part_of_the_mean_of_their_larger_half(values: list[float]) -> None:
+    g = np.array(values)
+    scale = DerivativeScale.of(g, np.ones(len(g)))
+    mean = np.sort(np.abs(g))[-(len(g) // 2) :].mean()
+    whole, _ = scale.integers(g, np.ones(len(g)))
+    assert np.abs(np.ldexp(whole.astype(float), -scale.g_power) - g).max() <= mean / 2**8 * 1.01
 
 
 def grow(sums: Any, sides: Any) -> None:

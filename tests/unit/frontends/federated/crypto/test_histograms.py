@@ -15,6 +15,10 @@ from weft.model.errors import PartyMessageError, UsageError
 SHORT: Any = generate(512)
 
 
+def signed(width: int) -> Any:
+    return st.integers(-(2 ** (width - 1)), 2 ** (width - 1) - 1)
+
+
 def encrypted(key: Any, values: Any) -> Any:
     return key.public.encrypt(np.array(values, dtype=object))
 
@@ -23,7 +27,7 @@ def encrypted(key: Any, values: Any) -> Any:
 @settings(max_examples=30, deadline=None)
 @given(width=st.integers(1, 90), data=st.data())
 def test_packed_sums_return(key, width, data):
-    values = data.draw(st.lists(st.integers(0, 2**width - 1), max_size=40))
+    values = data.draw(st.lists(signed(width), max_size=40))
     array = encrypted(key, values)
     source = cells_of(array)
     found = packed(source, source.cells, width)
@@ -35,7 +39,7 @@ def test_packed_sums_return(key, width, data):
 @settings(max_examples=30, deadline=None)
 @given(width=st.integers(1, 90), data=st.data())
 def test_sums_that_are_shifted_already_are_packed_beside_others(key, width, data):
-    cells = st.lists(st.integers(0, 2**width - 1), max_size=20)
+    cells = st.lists(signed(width), max_size=20)
     values, others = data.draw(cells), data.draw(cells)
     up = half(capacity(key.public))
     source = cells_of(encrypted(key, values + [one << up for one in others]))
