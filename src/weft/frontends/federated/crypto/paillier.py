@@ -2,7 +2,7 @@
 
 Sources: Paillier 1999; Damgard, Jurik and Nielsen 2010, section 4.2 (randomness `h^x` with a short exponent, whose
 powers come from a table of a fixed base); decryption modulo both primes by the Chinese remainder theorem. Ma, Han and
-Wang 2021: `h` generates a group whose order has one secret prime of `ORDER_BITS` bits for each prime of the modulus, so
+Lei 2021: `h` generates a group whose order has one secret prime of `ORDER_BITS` bits for each prime of the modulus, so
 decryption takes powers with these in place of the primes. Numbers that are encrypted otherwise are decrypted too.
 
 A number modulo n^2 is `a (1 + n s)` with `a` below n, and the `s` of a product add up. So products of many numbers take
