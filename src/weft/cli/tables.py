@@ -9,7 +9,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import IO, TYPE_CHECKING, Any, Final, TextIO
+
+from msgspec import Struct
 
 from weft.model.wording import clean as clean
 from weft.model.wording import size_text
@@ -22,7 +24,7 @@ _LEAST_WRAPPED, _LEAST_CUT = 30, 8
 _LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
 
 
-class StateStyle(NamedTuple):
+class StateStyle(Struct, frozen=True):
     """The style of a state, never by colour alone."""
 
     symbol: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from weft.engine.commands import Complete, Launch
 from weft.engine.events import Done, Failed, Hit, Progress, TaskCancelRequested, WorkerLost
@@ -29,7 +31,7 @@ _MADE: Final = bytes([TaskState.FINISHED])
 _ALL_MADE: Final = re.compile(re.escape(_MADE) + b"+")
 
 
-class TaskFailure(NamedTuple):
+class TaskFailure(Struct, frozen=True):
     """The reason why a task has failed for good; `kind` is the value of a `Failure`."""
 
     kind: str

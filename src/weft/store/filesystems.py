@@ -9,7 +9,9 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from weft.model.errors import UsageError, WeftError
 from weft.store.places import PROJECT_FILE
@@ -22,7 +24,7 @@ _LOCAL = "file://"
 _MAX_FILE = 1 << 20
 
 
-class FileSystem(NamedTuple):
+class FileSystem(Struct, frozen=True):
     """The place of a file system on this machine; with `url`, a copy of the folder there."""
 
     folder: Path

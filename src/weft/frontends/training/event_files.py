@@ -14,7 +14,9 @@ import stat
 import struct
 from collections.abc import Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 MOST_RECORD_BYTES: Final = 1 << 20
 """A record with more data is passed over: it has images or a graph."""
@@ -35,7 +37,7 @@ _CHECK: Final = struct.Struct("<I")
 _FRAME: Final = _HEAD.size + _CHECK.size
 
 
-class EventScalar(NamedTuple):
+class EventScalar(Struct, frozen=True):
     """One value of a tag. `time` is in seconds since 1970."""
 
     tag: str
@@ -44,7 +46,7 @@ class EventScalar(NamedTuple):
     time: float
 
 
-class EventFileName(NamedTuple):
+class EventFileName(Struct, frozen=True):
     """What the name of an event file tells: the host and the process that write it (0: unknown)."""
 
     host: str
