@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -13,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TextIO
 
 from msgspec import Struct
 
+from weft.model.patterns import late_pattern
 from weft.model.wording import clean as clean
 from weft.model.wording import size_text
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _LEAST_WRAPPED, _LEAST_CUT = 30, 8
-_LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
+_LONG_PATH: Final = late_pattern(r"(?<![\w/])/[^\s;:,()]{39,}")
 
 
 class StateStyle(Struct, frozen=True):

@@ -14,6 +14,7 @@ from weft.engine.notes import NoteKind
 from weft.model.errors import RunCancelledError, TaskError
 from weft.model.failures import Failure, error_of
 from weft.model.ids import task_name
+from weft.model.patterns import late_pattern
 from weft.worker.origins import unpacked
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _FINISHED: Final = int(TaskState.FINISHED)
 _FATAL: Final = int(TaskState.FATAL)
 _FREED: Final = bytes([TaskState.FREED])
 _MADE: Final = bytes([TaskState.FINISHED])
-_ALL_MADE: Final = re.compile(re.escape(_MADE) + b"+")
+_ALL_MADE: Final = late_pattern(re.escape(_MADE) + b"+")
 
 
 class TaskFailure(Struct, frozen=True):

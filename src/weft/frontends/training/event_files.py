@@ -18,6 +18,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from weft.model.patterns import late_pattern
+
 MOST_RECORD_BYTES: Final = 1 << 20
 """A record with more data is passed over: it has images or a graph."""
 MOST_CHECKED_BYTES: Final = 16 << 10
@@ -28,7 +30,7 @@ MOST_TAGS: Final = 256
 """The tags of a file whose scalars are read."""
 _MOST_TAG: Final = 200
 _MOST_TRIES: Final = 20
-_NAME: Final = re.compile(
+_NAME: Final = late_pattern(
     r".*\.tfevents\.[0-9]{1,20}\.(?P<host>.+?)(?:\.(?P<pid>[0-9]{1,10})\.[0-9]{1,10}(?:\.v2)?)?", re.DOTALL
 )
 _SCALARS: Final = "scalars"
