@@ -53,6 +53,7 @@ from weft.engine.tuning import Tuning
 from weft.graph.logical import Outcome, Trigger, VertexKind
 from weft.graph.validate import mark_results
 from weft.model.failures import Failure
+from weft.testing.records import changed
 
 Task = tuple[str, int]
 
@@ -124,7 +125,7 @@ class Chaos:
     def tell(self, *events: Any) -> None:
         """Tell the master; carry out what it says."""
         self.now += self.rng.choice([0.0, 0.0, 0.1, 1.0])
-        events = tuple(event._replace(now=self.now) for event in events)
+        events = tuple(changed(event, now=self.now) for event in events)
         self.log.extend(str(event) for event in events)
         commands = self.master.handle(events)
         self.log.extend(f"    {command}" for command in commands)

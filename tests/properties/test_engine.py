@@ -28,6 +28,7 @@ from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
 from weft.testing.graphs import random_graph
 from weft.testing.inside import check_job
+from weft.testing.records import changed
 from weft.testing.trial import expect_clean, random_trial
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
@@ -170,7 +171,7 @@ def test_the_same_events_give_the_same_commands(seed):
             handle = job.master.handle
 
             def recorded(events: Any) -> list[Any]:
-                events = [e._replace(workers=tuple(e.workers)) if hasattr(e, "workers") else e for e in events]
+                events = [changed(e, workers=tuple(e.workers)) if hasattr(e, "workers") else e for e in events]
                 commands = handle(events)
                 ticks.setdefault(job.id, []).append((events, [plain(c) for c in commands]))
                 return commands
@@ -217,7 +218,7 @@ class Failing(Simulator):
         if job.outcome is None and lease.lease in job.leases:
             self.held.setdefault((job.id, lease.vertex), set()).update(range(lease.lo, unit))
             self.held_now += unit - lease.lo
-        self._loop.post(job.id, event._replace(now=self.clock.time))
+        self._loop.post(job.id, changed(event, now=self.clock.time))
 
 
 def expected(graph: Graph, bad: set[tuple[str, int]], master: Master) -> set[tuple[str, int]]:

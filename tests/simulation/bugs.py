@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from weft.durability import journal
 from weft.engine import (
@@ -100,7 +101,7 @@ def _takes_what_is_over(true: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _loses_no_node(true: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda core, event: true(core, event._replace(node_lost=False))
+    return lambda core, event: true(core, replace(event, node_lost=False))
 
 
 def _skips_one_ready(true: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,7 +116,7 @@ def _pending_without(*kinds: type[Any]) -> Callable[[Callable[..., Any]], Callab
     def lie(true: Callable[..., Any]) -> Callable[..., Any]:
         def replay(*args: Any) -> Any:
             pending = true(*args)
-            return pending._replace(commands=tuple(c for c in pending.commands if not isinstance(c, kinds)))
+            return replace(pending, commands=tuple(c for c in pending.commands if not isinstance(c, kinds)))
 
         return replay
 

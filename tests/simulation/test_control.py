@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.simulation import world as module
 from tests.simulation.scenarios import Scenario, random_scenario, work
@@ -143,7 +144,7 @@ def test_the_type_of_gpu_that_history_says_is_enough_is_taken():
     past = VertexHistory("train", 0.0, 4, 10.0, 0.0, 0, (BIG_GPU,), {"gpu_memory": 6e9, "gpu_busy": 0.15})
     assert trained(()) == 41.0  # one after the other
     assert trained((past,)) == 11.0
-    assert trained((past._replace(usage={"gpu_memory": 30e9, "gpu_busy": 0.15}),)) == 41.0
+    assert trained((replace(past, usage={"gpu_memory": 30e9, "gpu_busy": 0.15}),)) == 41.0
 
 
 def trial(seed: int, *, hard: bool) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from weft.model.errors import UsageError
+from weft.model.patterns import late_pattern
 from weft.runtime.clock import RealClock
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ SECRET: Final = "secret:"
 """The beginning of a setting that names the secret whose value is the URL."""
 _MOST: Final = 2048
 _LOOK_S: Final = 0.1
-_SECRET_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SECRET_NAME: Final = late_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_SCHEME: Final = late_pattern(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def valid_notify(text: str) -> str:

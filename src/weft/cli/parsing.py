@@ -84,7 +84,7 @@ class CommandParameter:
         self.help, self.parse, self.show, self.bare, self.filled = help, parse, show, bare, filled
 
 
-class Invocation(NamedTuple):
+class Invocation(Struct, frozen=True):
     """A command with its arguments. `wants` names the parameters that are not on the command line."""
 
     function: Callable[..., Any]

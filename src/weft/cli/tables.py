@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import IO, TYPE_CHECKING, Any, Final, TextIO
 
+from msgspec import Struct
+
+from weft.model.patterns import late_pattern
 from weft.model.wording import clean as clean
 from weft.model.wording import size_text
 
@@ -19,10 +21,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _LEAST_WRAPPED, _LEAST_CUT = 30, 8
-_LONG_PATH: Final = re.compile(r"(?<![\w/])/[^\s;:,()]{39,}")
+_LONG_PATH: Final = late_pattern(r"(?<![\w/])/[^\s;:,()]{39,}")
 
 
-class StateStyle(NamedTuple):
+class StateStyle(Struct, frozen=True):
     """The style of a state, never by colour alone."""
 
     symbol: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
+
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 MAX_PROBLEMS = 50
 """The most problems that are reported; reading stops at this number."""
 
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_PLAIN_KEY = late_pattern(r"[A-Za-z0-9_-]{1,60}")
 _SHOWN = 60
 
 

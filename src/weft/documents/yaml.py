@@ -9,7 +9,6 @@ guessed. Kinds of files that other programs read by YAML 1.1 follow that (`FileK
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import yaml
@@ -17,6 +16,7 @@ from msgspec import Struct, field
 
 from weft.documents.problems import FilePosition, show
 from weft.model.errors import InputLimitError
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as ReadOnly
@@ -59,17 +59,17 @@ class Mapping(Struct, frozen=True):
 Node: TypeAlias = Scalar | Sequence | Mapping
 
 # Characters that no text file may have, and marks that make text look different from what it is.
-_FORBIDDEN = re.compile(
+_FORBIDDEN = late_pattern(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
-_FORBIDDEN_ESCAPED = re.compile(r"[\x00\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_FORBIDDEN_ESCAPED = late_pattern(r"[\x00\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_INT_OTHER_BASE = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
-_BINARY = re.compile(r"[-+]?0b[01]+")
-_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_INT = late_pattern(r"[-+]?(0|[1-9][0-9]*)")
+_INT_OTHER_BASE = late_pattern(r"0x[0-9a-fA-F]+|0o[0-7]+")
+_FLOAT = late_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_LEADING_ZERO = late_pattern(r"[-+]?0[0-9]+")
+_BINARY = late_pattern(r"[-+]?0b[01]+")
+_NOT_FINITE = late_pattern(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _CONSTANTS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -84,8 +84,8 @@ _CONSTANTS_1_1: dict[str, bool | None] = {
 }
 _UNREAD: Final = 1
 """The value of a number that is refused."""
-_OCTAL = re.compile(r"[-+]?0[0-7]+")
-_UNDERSCORED = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0b[01_]+")
+_OCTAL = late_pattern(r"[-+]?0[0-7]+")
+_UNDERSCORED = late_pattern(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|[-+]?0b[01_]+")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from weft.engine import decisions, events
 from weft.engine.recovery import Epoch
@@ -138,7 +139,7 @@ def _pack(value: Any, by_value: Callable[[Any], bytes] | None = None) -> Any:
         return value
     at = _INDEX.get(kind)
     if at is not None:
-        parts = value if isinstance(value, tuple) else [getattr(value, name) for name in kind.__struct_fields__]
+        parts = value if isinstance(value, tuple) else astuple(value)
         return _ext(_RECORD, [at, *_each(parts, by_value)])
     if kind is list:
         return _each(value, by_value)

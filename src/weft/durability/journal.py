@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -173,7 +173,7 @@ def parse_journal(data: bytes, path: Path, *, trusted: bool = False) -> Recorded
     return Recorded(header, tuple(read(payload) for payload in payloads[1:]), size, snapshot)
 
 
-class Recovered(NamedTuple):
+class Recovered(Struct, frozen=True):
     """The result of a recovery: the restored master, its tape, and its pending commands."""
 
     master: Master

@@ -44,7 +44,7 @@ def _probed_answer(value: Any, vertices: Collection[str]) -> Any:
         mine = tuple(replace(v, cache_key=RESTORED) if v.id in vertices else v for v in value.vertices)
         return replace(value, vertices=mine)
     if isinstance(value, ApplyPatch):
-        return value._replace(patch=_probed_answer(value.patch, vertices))
+        return replace(value, patch=_probed_answer(value.patch, vertices))
     if type(value) in (list, tuple) and any(isinstance(one, ApplyPatch) for one in value):
         return [_probed_answer(one, vertices) for one in value]
     return value

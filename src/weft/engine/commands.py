@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from weft.graph.lease import Cone
     from weft.graph.task_spec import TaskSpec
@@ -40,27 +42,27 @@ class Launch(NamedTuple):
         return self.specs[-1]
 
 
-class Shrink(NamedTuple):
+class Shrink(Struct, frozen=True):
     """Revoke the second half of the units of a lease that have not started; answered by `GaveBack`."""
 
     lease: int
 
 
-class Weigh(NamedTuple):
+class Weigh(Struct, frozen=True):
     """Count the bytes that the `tasks` of a lease (vertex, lo, hi) read; answered by `Weighed`."""
 
     lease: int
     tasks: tuple[tuple[str, int, int], ...]
 
 
-class Stop(NamedTuple):
+class Stop(Struct, frozen=True):
     """Stop a lease: cooperative first, by force after the backend's grace; answered by `Failed(STOPPED)` or `Done`."""
 
     lease: int
     reason: str
 
 
-class Acquire(NamedTuple):
+class Acquire(Struct, frozen=True):
     """Ask the pool for one slot for each wanted task, all or nothing; answered by `Granted` or `Refused`.
 
     `wants` has (vertex, tasks, alternatives, placement). `avoid` are excluded workers. `bound` are workers that stay
@@ -76,20 +78,20 @@ class Acquire(NamedTuple):
     priority: int = 0
 
 
-class Withdraw(NamedTuple):
+class Withdraw(Struct, frozen=True):
     """Forget a request that has not been granted."""
 
     request: int
 
 
-class Release(NamedTuple):
+class Release(Struct, frozen=True):
     """Give one granted slot back to the pool."""
 
     request: int
     worker: int
 
 
-class Free(NamedTuple):
+class Free(Struct, frozen=True):
     """Drop the outputs of tasks `lo:hi` of a vertex."""
 
     vertex: str
@@ -97,7 +99,7 @@ class Free(NamedTuple):
     hi: int
 
 
-class FreeParts(NamedTuple):
+class FreeParts(Struct, frozen=True):
     """Drop partitions `part_lo:part_hi` of every output of a vertex, and those of the ranges `more`."""
 
     vertex: str
@@ -111,22 +113,22 @@ class FreeParts(NamedTuple):
         return (self.part_lo, self.part_hi), *self.more
 
 
-class Probe(NamedTuple):
+class Probe(Struct, frozen=True):
     """Ask the cache for the output of a task; answered by `Hit`, `Miss` or `Waiting`."""
 
     vertex: str
-    index: int  # type: ignore[assignment]
+    index: int
     key: str
 
 
-class Reply(NamedTuple):
+class Reply(Struct, frozen=True):
     """Send a control vertex the result of the request `token`: the reason of the rejection, "" after success."""
 
     token: str
     text: str
 
 
-class SetTimer(NamedTuple):
+class SetTimer(Struct, frozen=True):
     """Send `TimerFired(timer)` at time `at`."""
 
     at: float
@@ -142,20 +144,20 @@ class Publish(NamedTuple):
     payload: Any
 
 
-class Restart(NamedTuple):
+class Restart(Struct, frozen=True):
     """Drop the streamed data and the edge state of these vertices, which restart together."""
 
     vertices: tuple[str, ...]
 
 
-class MarkEnded(NamedTuple):
+class MarkEnded(Struct, frozen=True):
     """A vertex that others read or feed while it runs has ended, or makes outputs again if not `ended`."""
 
     vertex: str
     ended: bool = True
 
 
-class Complete(NamedTuple):
+class Complete(Struct, frozen=True):
     """The job has ended: "succeeded", "failed" or "cancelled"; the other fields name the first cause."""
 
     state: str

@@ -234,7 +234,7 @@ class Unslotted:
         return bool(self.heaps)
 
 
-class Planned(NamedTuple):
+class Planned(Struct, frozen=True):
     """The submitted graph, which patches do not change."""
 
     vertices: tuple[Vertex, ...]
@@ -247,7 +247,7 @@ class Planned(NamedTuple):
         return cls(tuple(graph.vertices.values()), tuple(graph.edges), tuple(graph.bubbles))
 
 
-class Growth(NamedTuple):
+class Growth(Struct, frozen=True):
     """A change of the graph: the new stages and links, the dropped links, and the declared bubbles.
 
     At the start of the job all stages are new. `stages` are in topological order.
@@ -559,9 +559,10 @@ class Core:
             self._claimed_in, self.claims = self.out, {}
         if isinstance(decision, (ApplyPatch, Emit, AskController, BackUp, WeighTasks, Avoid, Readmit, WakeAt)):
             return
-        first = self.claims.setdefault((type(decision).__name__, decision[0]), who)
+        subject = getattr(decision, decision.__struct_fields__[0])
+        first = self.claims.setdefault((type(decision).__name__, subject), who)
         if first != who:
-            raise GraphError(f"{first} has decided this in the same moment", subject=decision[0], rule="first-decision")
+            raise GraphError(f"{first} has decided this in the same moment", subject=subject, rule="first-decision")
 
     def loads(self) -> Counter[int]:
         """Return the number of leases of each worker. Scans all leases: not for every tick."""

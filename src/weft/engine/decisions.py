@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+
+from msgspec import Struct
 
 from weft.graph.logical import Movement, Scheduling, Storage
 from weft.model.errors import GraphError
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 
-class SetParallelism(NamedTuple):
+class SetParallelism(Struct, frozen=True):
     """Give a vertex that has not started `n` tasks.
 
     `routers` are those of some inputs (edge id to router); `items`, one for each task, replace those of the graph.
@@ -27,7 +29,7 @@ class SetParallelism(NamedTuple):
     items: Sequence[Any] | None = None
 
 
-class SetEdge(NamedTuple):
+class SetEdge(Struct, frozen=True):
     """Change scheduling, storage or movement of an edge none of whose destination tasks has started.
 
     Readers of a shuffle that becomes a broadcast or one-to-one edge get the list of all pieces of the source tasks they
@@ -40,42 +42,42 @@ class SetEdge(NamedTuple):
     movement: Movement | None = None
 
 
-class SetResources(NamedTuple):
+class SetResources(Struct, frozen=True):
     """Change the requested resources of the tasks of a vertex that have not started."""
 
     vertex: str
     resources: tuple[Resources, ...]
 
 
-class Schedule(NamedTuple):
+class Schedule(Struct, frozen=True):
     """Let the first `n` tasks of a vertex start; its manager holds the rest back."""
 
     vertex: str
     n: int
 
 
-class Finish(NamedTuple):
+class Finish(Struct, frozen=True):
     """End a vertex early: running tasks are stopped, the others are skipped."""
 
     vertex: str
     reason: str
 
 
-class Choose(NamedTuple):
+class Choose(Struct, frozen=True):
     """Take one branch of a choice; the vertices of the others are skipped."""
 
     choice: str
     branch: str
 
 
-class ApplyPatch(NamedTuple):
+class ApplyPatch(Struct, frozen=True):
     """Edit the part of the graph that has not started, for the expander `vertex`."""
 
     vertex: str
     patch: Patch
 
 
-class Emit(NamedTuple):
+class Emit(Struct, frozen=True):
     """Send a user event in the name of `vertex`, to the edges and the managers that wait for it."""
 
     vertex: str
@@ -83,27 +85,27 @@ class Emit(NamedTuple):
     payload: Any = None
 
 
-class Fail(NamedTuple):
+class Fail(Struct, frozen=True):
     """Fail a vertex for the given reason."""
 
     vertex: str
     reason: str
 
 
-class BackUp(NamedTuple):
+class BackUp(Struct, frozen=True):
     """Run the tasks of a lease a second time, on an idle worker, in parallel with the first attempt."""
 
     lease: int
     reason: str
 
 
-class WeighTasks(NamedTuple):
+class WeighTasks(Struct, frozen=True):
     """Count the bytes that the tasks of a lease read."""
 
     lease: int
 
 
-class Avoid(NamedTuple):
+class Avoid(Struct, frozen=True):
     """Exclude a worker for so many seconds, unless no other worker is left; `seen` has the figures behind the
     decision.
     """
@@ -114,22 +116,22 @@ class Avoid(NamedTuple):
     seen: str = ""
 
 
-class Readmit(NamedTuple):
+class Readmit(Struct, frozen=True):
     """End the exclusion of a worker."""
 
     worker: int
     reason: str
 
 
-class Remake(NamedTuple):
+class Remake(Struct, frozen=True):
     """Recompute an output that exists and cannot be read, if a consumer still needs it."""
 
     vertex: str
-    index: int  # type: ignore[assignment]
+    index: int
     reason: str
 
 
-class StartTasks(NamedTuple):
+class StartTasks(Struct, frozen=True):
     """Let tasks `lo:hi` of a controlled vertex run: those that are held, that stop, or that have ended in any way.
 
     Tasks that wait or run already go on.
@@ -140,7 +142,7 @@ class StartTasks(NamedTuple):
     hi: int
 
 
-class StopTasks(NamedTuple):
+class StopTasks(Struct, frozen=True):
     """Stop tasks `lo:hi` of a controlled vertex, and hold them; tasks that have ended stay so.
 
     Running ones get the grace of their backend; waiting ones are withdrawn at once.
@@ -152,7 +154,7 @@ class StopTasks(NamedTuple):
     reason: str
 
 
-class Conclude(NamedTuple):
+class Conclude(Struct, frozen=True):
     """End the job as "succeeded", "failed" or "cancelled", after a stop of all that runs; final vertices run then.
 
     `task` is the task to blame, if any.
@@ -163,7 +165,7 @@ class Conclude(NamedTuple):
     task: str = ""
 
 
-class AskController(NamedTuple):
+class AskController(Struct, frozen=True):
     """Request something of the controller of the job, as a user does, for the control vertex `vertex`."""
 
     vertex: str
@@ -171,7 +173,7 @@ class AskController(NamedTuple):
     payload: Any = None
 
 
-class WakeAt(NamedTuple):
+class WakeAt(Struct, frozen=True):
     """Ask the controller again at a time (seconds since 1970), even if nothing changes; replaces an earlier one."""
 
     at: float
@@ -228,7 +230,8 @@ def check_form(decision: Any) -> None:
             rule="decision",
             hint="The decisions are classes of weft.engine.decisions.",
         )
-    for field, value in zip(decision._fields, decision, strict=True):
+    for field in decision.__struct_fields__:
+        value = getattr(decision, field)
         fits, wanted = _FIELDS.get(field, (None, ""))
         if fits is not None and not fits(value):
             raise GraphError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from weft.model.failures import Failure
     from weft.model.resources import Resources
@@ -15,7 +17,7 @@ ANYWHERE: Final = -1
 # ------------------------------------------------------------------------------------- said by the session
 
 
-class JobSubmitted(NamedTuple):
+class JobSubmitted(Struct, frozen=True):
     """The graph passed validation and may start; the outputs of the vertices in `given` exist already.
 
     `known` has the seconds of a task of vertices whose functions ran in earlier jobs.
@@ -26,7 +28,7 @@ class JobSubmitted(NamedTuple):
     known: tuple[tuple[str, float], ...] = ()
 
 
-class CancelRequested(NamedTuple):
+class CancelRequested(Struct, frozen=True):
     """A user requests the stop of the whole job; with `force` its final vertices do not run either."""
 
     now: float
@@ -34,7 +36,7 @@ class CancelRequested(NamedTuple):
     force: bool = False
 
 
-class TaskCancelRequested(NamedTuple):
+class TaskCancelRequested(Struct, frozen=True):
     """A user requests the stop of tasks `lo:hi` of a vertex, and that they do not run again."""
 
     now: float
@@ -44,7 +46,7 @@ class TaskCancelRequested(NamedTuple):
     reason: str
 
 
-class FinishRequested(NamedTuple):
+class FinishRequested(Struct, frozen=True):
     """A user needs no more outputs of a vertex, or with "" of the job: it ends as a success with what is finished."""
 
     now: float
@@ -52,7 +54,7 @@ class FinishRequested(NamedTuple):
     reason: str
 
 
-class Requested(NamedTuple):
+class Requested(Struct, frozen=True):
     """A user requests something of the controller of the job; `payload` is JSON-able."""
 
     now: float
@@ -60,7 +62,7 @@ class Requested(NamedTuple):
     payload: Any = None
 
 
-class ClockSet(NamedTuple):
+class ClockSet(Struct, frozen=True):
     """It is `wall` seconds since 1970-01-01 UTC, for a controller: once when the job begins, and at each resume."""
 
     now: float
@@ -70,7 +72,7 @@ class ClockSet(NamedTuple):
 # ---------------------------------------------------------------------------------------- said by the pool
 
 
-class WorkerJoined(NamedTuple):
+class WorkerJoined(Struct, frozen=True):
     """A worker can be given leases. `node` identifies the memory that the worker shares."""
 
     now: float
@@ -80,7 +82,7 @@ class WorkerJoined(NamedTuple):
     party: str = ""
 
 
-class WorkerLost(NamedTuple):
+class WorkerLost(Struct, frozen=True):
     """A worker is lost; `node_lost`: with the contents of its node. `unit` was its running unit (-1: unknown).
 
     `crashed`: its process died or froze by itself, so the running task may be at fault; `traceback` shows where, if
@@ -96,7 +98,7 @@ class WorkerLost(NamedTuple):
     traceback: str = ""
 
 
-class NodeJoined(NamedTuple):
+class NodeJoined(Struct, frozen=True):
     """A node joined: its `workers` can be given leases, `resources` are the memory and GPUs that they share."""
 
     now: float
@@ -107,7 +109,7 @@ class NodeJoined(NamedTuple):
     resources: Resources
 
 
-class NodeDraining(NamedTuple):
+class NodeDraining(Struct, frozen=True):
     """A node takes no new work; each of its workers leaves at the end of its work, then the node."""
 
     now: float
@@ -115,7 +117,7 @@ class NodeDraining(NamedTuple):
     reason: str
 
 
-class NodeLost(NamedTuple):
+class NodeLost(Struct, frozen=True):
     """A node is lost with its outputs; its workers were lost before. `emptied`: its outputs lie elsewhere by now."""
 
     now: float
@@ -124,7 +126,7 @@ class NodeLost(NamedTuple):
     emptied: bool = False
 
 
-class OutputMoved(NamedTuple):
+class OutputMoved(Struct, frozen=True):
     """The outputs of tasks `lo:hi` of a vertex lie at another node from now on, or `ANYWHERE`."""
 
     now: float
@@ -134,7 +136,7 @@ class OutputMoved(NamedTuple):
     node: int
 
 
-class Offered(NamedTuple):
+class Offered(Struct, frozen=True):
     """These idle workers are assigned to this job for this batch, the last one first; unused ones return to the
     pool.
     """
@@ -143,7 +145,7 @@ class Offered(NamedTuple):
     workers: Sequence[int]
 
 
-class Granted(NamedTuple):
+class Granted(Struct, frozen=True):
     """A request of an `Acquire` was met: one (vertex, worker, alternative) for each task, all at once."""
 
     now: float
@@ -151,7 +153,7 @@ class Granted(NamedTuple):
     slots: tuple[tuple[str, int, int], ...]
 
 
-class Deferred(NamedTuple):
+class Deferred(Struct, frozen=True):
     """A request does not fit the present nodes: it waits for others to join; `reason` names the lacking resource."""
 
     now: float
@@ -159,7 +161,7 @@ class Deferred(NamedTuple):
     reason: str
 
 
-class Refused(NamedTuple):
+class Refused(Struct, frozen=True):
     """A request can never be met: `reason` names the lacking resource; at most `slots` slots are possible at a time."""
 
     now: float
@@ -277,7 +279,7 @@ class UserEvent(NamedTuple):
 # --------------------------------------------------------------------------------------- said by the store
 
 
-class OutputLost(NamedTuple):
+class OutputLost(Struct, frozen=True):
     """The outputs of tasks `lo:hi` of a vertex are lost."""
 
     now: float
@@ -290,35 +292,35 @@ class OutputLost(NamedTuple):
 # --------------------------------------------------------------------------------------- said by the cache
 
 
-class Hit(NamedTuple):
+class Hit(Struct, frozen=True):
     """The output of a probed task exists: the cache has put it in the store, or the task had finished `before`."""
 
     now: float
     vertex: str
-    index: int  # type: ignore[assignment]
+    index: int
     nbytes: int = 0
     before: bool = False
 
 
-class Miss(NamedTuple):
+class Miss(Struct, frozen=True):
     """The cache has no result: the task must run."""
 
     now: float
     vertex: str
-    index: int  # type: ignore[assignment]
+    index: int
     reason: str = ""
 
 
-class Waiting(NamedTuple):
+class Waiting(Struct, frozen=True):
     """Another job is making the same output; a `Hit` or `Miss` follows."""
 
     now: float
     vertex: str
-    index: int  # type: ignore[assignment]
+    index: int
     owner: str
 
 
-class Unanswered(NamedTuple):
+class Unanswered(Struct, frozen=True):
     """The answers of the cache have expired: tasks that have not ended probe the cache again before they run."""
 
     now: float
@@ -327,14 +329,14 @@ class Unanswered(NamedTuple):
 # ---------------------------------------------------------------------------------------- said by the clock
 
 
-class TimerFired(NamedTuple):
+class TimerFired(Struct, frozen=True):
     """A timer that the master set went off."""
 
     now: float
     timer: int
 
 
-class IdleTick(NamedTuple):
+class IdleTick(Struct, frozen=True):
     """Workers are idle, nothing is ready and no report came for a while."""
 
     now: float

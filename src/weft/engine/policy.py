@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from msgspec import Struct
+
 from weft.model.errors import GraphError
 from weft.model.ids import is_name
 
@@ -31,7 +33,7 @@ class Moment(Enum):
     EVENT = "event"  # a vertex that it reads or waits for has emitted a user event
 
 
-class InputView(NamedTuple):
+class InputView(Struct, frozen=True):
     """One input edge: its source, the progress of the source, its bytes for each partition (None if not counted), its
     rows, and `nbytes`, all bytes of its outputs (-1 unless every one of its tasks was counted).
     """
@@ -47,7 +49,7 @@ class InputView(NamedTuple):
     nbytes: int = -1
 
 
-class View(NamedTuple):
+class View(Struct, frozen=True):
     """The input of a manager; `over` counts tasks that ended in any way.
 
     `rows` counts each task once, when it first finishes; `lost` of those are being recomputed after the loss of their
@@ -82,7 +84,7 @@ BLAME = "job.blame"
 """The name of the node exclusion policy. It decides for a job, and receives a `BlameView`."""
 
 
-class AttemptView(NamedTuple):
+class AttemptView(Struct, frozen=True):
     """A lease of units `lo:hi` of a vertex, `finished` of whose `n` tasks are done.
 
     `seconds` is the latest estimate for as many tasks (-1: unknown); `weight` the ratio of its input bytes to the usual
@@ -102,7 +104,7 @@ class AttemptView(NamedTuple):
     backups: int
 
 
-class WatchView(NamedTuple):
+class WatchView(Struct, frozen=True):
     """The leases that run and may have a second attempt, and the number of running second attempts."""
 
     now: float
@@ -112,7 +114,7 @@ class WatchView(NamedTuple):
     vertex: str = ""
 
 
-class WorkerView(NamedTuple):
+class WorkerView(Struct, frozen=True):
     """A worker of a node: whether it is excluded, the number of its exclusions, and `since`, the end of the last one
     (seconds).
     """
@@ -124,7 +126,7 @@ class WorkerView(NamedTuple):
     since: float
 
 
-class Fault(NamedTuple):
+class Fault(Struct, frozen=True):
     """A failure of a task on a worker that its program did not cause; `unread` is the existing output (vertex, index)
     that it could not read, if any. `task` of a dead worker is its running task.
     """
@@ -136,7 +138,7 @@ class Fault(NamedTuple):
     unread: tuple[str, int] | None = None
 
 
-class BlameView(NamedTuple):
+class BlameView(Struct, frozen=True):
     """The present workers, and the latest faults, oldest first."""
 
     now: float
@@ -179,7 +181,7 @@ SUCCEEDED: Final = "succeeded"
 FAILED: Final = "failed"
 
 
-class ControlledTask(NamedTuple):
+class ControlledTask(Struct, frozen=True):
     """One task of a controlled vertex, as its controller sees it. Times are seconds since 1970, None before the first.
 
     `state` is one of held, waiting (for inputs, for a slot, or for the pause before a restart), starting, running,
@@ -190,7 +192,7 @@ class ControlledTask(NamedTuple):
     """
 
     vertex: str
-    index: int  # type: ignore[assignment]
+    index: int
     state: str
     starts: int
     restarts: int
@@ -245,7 +247,7 @@ class ControlledBubble(NamedTuple):
     never: bool = False
 
 
-class ControllerView(NamedTuple):
+class ControllerView(Struct, frozen=True):
     """The input of a controller; `now` is in seconds since 1970.
 
     `changed` are the tasks with news since the last call. `requests` are the requests of users since then, in order of

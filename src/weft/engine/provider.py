@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from weft.model.resources import Placement, Resources
 
 Wants = tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
@@ -43,7 +45,7 @@ class NodeKind(NamedTuple):
     limit: int | None = None
 
 
-class SlotRequest(NamedTuple):
+class SlotRequest(Struct, frozen=True):
     """A waiting request for all its slots at once. `request` is -1 for one slot of plain work, if none is idle."""
 
     job: str

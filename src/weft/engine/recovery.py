@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from weft.engine.events import Done, Event, Failed, GaveBack, Unanswered, WorkerLost
 from weft.engine.machines.job import GOING, JobState
@@ -18,7 +20,7 @@ _IDS = 40
 """The bits for the numbers of one incarnation: leases of two incarnations never share a number."""
 
 
-class Epoch(NamedTuple):
+class Epoch(Struct, frozen=True):
     """The start of another process that continues the job, with another tuning if one is given.
 
     The first process is incarnation 0.

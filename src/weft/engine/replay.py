@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from msgspec import Struct
+
 from weft.engine.commands import Acquire, Complete, MarkEnded, Probe, SetTimer
 from weft.engine.consulting import answer_of, decider_of
 from weft.engine.events import Done, Event, Failed, Progress
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
 
 
-class Answer(NamedTuple):
+class Answer(Struct, frozen=True):
     """The answer of a vertex manager: decisions and its memo, or the reason why it could not decide."""
 
     vertex: str
@@ -147,7 +149,7 @@ class _Taped(JobController):
         return self._tape.decide(self._manager, view, memo)
 
 
-class Pending(NamedTuple):
+class Pending(Struct, frozen=True):
     """The rest of a replay: unanswered `commands`, and the time of the last event in seconds.
 
     `taken` are the leases whose reports were handled: outputs of any other lease do not count.

@@ -64,6 +64,7 @@ from weft.engine.tokens import return_tokens
 from weft.graph.logical import OnFailure, Outcome, SameAs, Source, Storage, VertexKind
 from weft.model.failures import Failure
 from weft.model.ids import task_name
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,8 +78,8 @@ Span = tuple[int, int]
 _ALL_FAILED: Final = (VertexState.FAILED, VertexState.CANCELLED)
 _MAY_END_EARLY: Final = frozenset({*ACTIVE, LeaseState.REVOKED, LeaseState.RECALLED})
 _UNREAD: Final = frozenset({*ENDED, VertexState.DRAINING})
-_GONE: Final = re.compile(b"[" + re.escape(bytes((FREED, LOST))) + b"]+")
-_UNSTARTED: Final = re.compile(b"[" + re.escape(bytes(NOT_STARTED)) + b"]+")
+_GONE: Final = late_pattern(b"[" + re.escape(bytes((FREED, LOST))) + b"]+")
+_UNSTARTED: Final = late_pattern(b"[" + re.escape(bytes(NOT_STARTED)) + b"]+")
 
 
 # ----------------------------------------------------------------------------------------- ends without an execution

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from weft.engine.core import NO_BRANCH
 from weft.engine.machines.task import TaskState
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from weft.engine.physical import Stage
 
 
-class Unrun(NamedTuple):
+class Unrun(Struct, frozen=True):
     """Why a vertex was skipped, cancelled or could not run; at most one field is set.
 
     `decider` is the vertex whose choice left it out, `failed` the vertex whose failure it follows, `cancel` the reason

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from weft.engine.machines.task import TaskState
 from weft.engine.machines.vertex import VertexState
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from weft.engine.physical import Stage
 
 
-class VertexView(NamedTuple):
+class VertexView(Struct, frozen=True):
     """One vertex: counts of its tasks, and measurements. `n` is -1 while its parallelism is unknown.
 
     `rows`, `nbytes` and `seconds` are sums over all tasks if the vertex is counted, else -1.
@@ -33,7 +35,7 @@ class VertexView(NamedTuple):
     seconds: float = -1.0
 
 
-class JobView(NamedTuple):
+class JobView(Struct, frozen=True):
     """One job: its state, vertices in topological order, bubbles (id to state) and choices (id to branch taken)."""
 
     job: str

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from weft.model.errors import GraphError, InputLimitError
 
@@ -62,7 +64,7 @@ def _too_deep() -> InputLimitError:
     return InputLimitError(f"the graph is nested more than {MAX_DEPTH} levels deep")
 
 
-class _Place(NamedTuple):
+class _Place(Struct, frozen=True):
     """A list or mapping inside a document, and the key that leads to it from its parent."""
 
     value: Any

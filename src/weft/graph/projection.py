@@ -7,7 +7,7 @@ for which a step that began is `terminated` or `failed`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from enum import Enum
 
 
-class StateWords(NamedTuple):
+class StateWords(Struct, frozen=True):
     """The words for one state of the engine: of a run, of a step that began, of a step that never began."""
 
     run: str = ""

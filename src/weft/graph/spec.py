@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
@@ -38,7 +38,7 @@ class StepInputs(Struct, frozen=True):
     later: Sequence[tuple[str, str]] = ()
 
 
-class MachineAddress(NamedTuple):
+class MachineAddress(Struct, frozen=True):
     """The machine of a task: its name, and the address by which other machines reach it."""
 
     name: str

@@ -12,7 +12,9 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from msgspec import Struct
 
 from weft.model.errors import ProgramError, RunCancelledError
 from weft.model.program import is_named
@@ -36,7 +38,7 @@ STARTED = "weft.started"
 """The event of a task whose own work has started; its payload is the lease."""
 
 
-class VertexHistory(NamedTuple):
+class VertexHistory(Struct, frozen=True):
     """The costs of a vertex in an earlier run of the same graph.
 
     `ended_at` is in seconds since 1970; `seconds` and `nbytes` are means for a task (-1: unknown), `rows` is the sum if
@@ -53,7 +55,7 @@ class VertexHistory(NamedTuple):
     usage: Mapping[str, float]
 
 
-class WatchedVertex(NamedTuple):
+class WatchedVertex(Struct, frozen=True):
     """The state of a vertex for its control vertex; the fields are those of `weft.engine.view.VertexView`.
 
     `events` are the last 1,000 events of its tasks as (name, index, payload), oldest first; `usage` is the maximum that

@@ -49,6 +49,7 @@ from weft.graph.logical import (
 from weft.graph.preflight import MAX_BYTES, MAX_DEPTH, Json, check_values, parse, shown
 from weft.graph.rules.size import MAX_EDGES, MAX_VERTICES
 from weft.model.errors import GraphError, InputLimitError, ProgramError
+from weft.model.patterns import late_pattern
 from weft.model.program import NO_PARAMS, Program, Style
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Resources
 from weft.model.wording import counted
@@ -516,8 +517,8 @@ _CHOICES: Final = {
     "when": Trigger,
 }
 """The enumerations by the names of their fields."""
-_MESSAGE: Final = re.compile(r"(.*?)(?: - at `(\$.*)`)?", re.DOTALL)
-_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_MESSAGE: Final = late_pattern(r"(.*?)(?: - at `(\$.*)`)?", re.DOTALL)
+_STEP: Final = late_pattern(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
 def _refuse(message: str, fields: Json, root: str) -> NoReturn:

@@ -8,7 +8,9 @@ member of `RetryClass` and a field of `weft.graph.logical.Retry`.
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from weft.model.errors import (
     CapacityError,
@@ -77,7 +79,7 @@ class Failure(Enum):
     """A fault of Weft itself; the whole job fails."""
 
 
-class FailureRow(NamedTuple):
+class FailureRow(Struct, frozen=True):
     """The properties of one kind of failure.
 
     `retry` is the retry class (None: a retry cannot help). `excludes` means that the failure counts against the worker

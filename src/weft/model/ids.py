@@ -6,14 +6,14 @@ written `vertex[index]`, an attempt `vertex[index]@attempt`.
 
 from __future__ import annotations
 
-import re
+from weft.model.patterns import late_pattern
 
-NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.\-/]{0,198}[A-Za-z0-9_\-])?")
+NAME = late_pattern(r"[A-Za-z0-9_]([A-Za-z0-9_.\-/]{0,198}[A-Za-z0-9_\-])?")
 """The characters of names: 1 to 200 of them; `is_name` has the whole rule."""
 
 _LONGEST = 200
-_OTHER = re.compile(r"[^A-Za-z0-9_\-]")
-_TASK = re.compile(r"(?P<vertex>[^\[\]@]+)(?:\[(?P<index>\d+)\])?(?:@(?P<attempt>\d+))?")
+_OTHER = late_pattern(r"[^A-Za-z0-9_\-]")
+_TASK = late_pattern(r"(?P<vertex>[^\[\]@]+)(?:\[(?P<index>\d+)\])?(?:@(?P<attempt>\d+))?")
 
 
 def is_name(text: str) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from weft.model.errors import TaskError, WeftError
 
@@ -21,7 +23,7 @@ class RemoteTraceback(Exception):  # noqa: N818 - as in `multiprocessing`: the c
         return f'\n"""\n{self.args[0].rstrip()}\n"""'
 
 
-class Origin(NamedTuple):
+class Origin(Struct, frozen=True):
     """What an exception of the user's code was: its class, its arguments and its attributes."""
 
     kind: type[Exception]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from weft.model.patterns import late_pattern
+
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "ki": 2**10,
     "mi": 2**20,
@@ -13,7 +15,7 @@ _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "p": 10**15,
     "pi": 2**50,
 }
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]i?)?b?", re.IGNORECASE)
+_SIZE: Final = late_pattern(r"(\d+(?:\.\d+)?)\s*([kmgtp]i?)?b?", re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
+
+from weft.model.patterns import late_pattern
 
 LAST_LINES: Final = "Its last lines:"
 """The line of the message of a failed command that precedes what it printed last."""
@@ -14,7 +15,7 @@ _SOUNDED: Final = ("uni", "uint", "use", "uui", "one", "eu", "Uni", "Use", "UUI"
 _SPELT: Final = ("nd", "mp", "np", "MPI", "XGB")
 """Beginnings that are spoken as a letter with a vowel, such as `ndarray`, or by letters, such as `MPIJob`."""
 
-_ESCAPE: Final = re.compile(
+_ESCAPE: Final = late_pattern(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -~])"
 )
 

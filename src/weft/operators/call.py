@@ -10,7 +10,6 @@ import contextlib
 import errno
 import marshal
 import os
-import re
 import resource
 import select
 import shlex
@@ -38,6 +37,7 @@ from weft.model.errors import (
 )
 from weft.model.failures import SIGNALLED, Failure, kind_of_exit
 from weft.model.ids import task_name
+from weft.model.patterns import late_pattern
 from weft.model.records import as_dict
 from weft.model.wording import LAST_LINES
 from weft.operators.guardians import SILENCE_S, continue_guardians, start_guardian, take_back_guardian
@@ -74,7 +74,7 @@ LONGEST_TEXT = 32 * resource.getpagesize() - 1
 _JOIN = 'IFS=; _weft=$*; unset IFS; set --; eval "$_weft"'
 """The script of the shell that gets a long command in pieces."""
 
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ESCAPE = late_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
 class CommandSpec(Struct, frozen=True, kw_only=True):

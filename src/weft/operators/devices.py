@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from weft.model.errors import CapacityError
+from weft.model.patterns import late_pattern
 from weft.store.folders import temporary_folder, user_root
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
@@ -29,7 +29,7 @@ _QUERY: Final = ("nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,nohe
 _PATIENCE_S: Final = 20.0
 _MOST: Final = 1024
 _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
-_LINE: Final = re.compile(r"([A-Za-z ]+):\s*(.*)")
+_LINE: Final = late_pattern(r"([A-Za-z ]+):\s*(.*)")
 
 
 class Device(Struct, frozen=True):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from msgspec import Struct, field
 from weft.admin.settings import BACKENDS
 from weft.model.errors import NotFoundError
 from weft.model.ids import item_name, loop_item
+from weft.model.patterns import late_pattern
 from weft.model.suggestions import did_you_mean
 from weft.runs.records import INTERRUPTED, SUSPENDED, Record, RunTimes, append_records, read_records
 from weft.store.labels import read_labels
@@ -203,7 +203,7 @@ class RunRecord(Struct, kw_only=True):
 
 
 _MOST_NAMED: Final = 8
-_ITEM: Final = re.compile(r"(?P<step>.+?)(?:-(?P<dash>[0-9]{1,9})|\[(?P<bracket>[0-9]{1,9})\])")
+_ITEM: Final = late_pattern(r"(?P<step>.+?)(?:-(?P<dash>[0-9]{1,9})|\[(?P<bracket>[0-9]{1,9})\])")
 
 
 def _description_of(folder: Path) -> Mapping[str, Any]:

@@ -6,8 +6,9 @@ Nothing here reads a clock or writes a file. A vertex that only helps a step mak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.engine.commands import Complete, Launch
@@ -34,7 +35,7 @@ _MOST_NAMES: Final = 10
 _FROM_CACHE: Final = "taken from the cache"
 
 
-class MovedVertex(NamedTuple):
+class MovedVertex(Struct, frozen=True):
     """A vertex with a new state; `why` is the reason if it ended without a success of its tasks."""
 
     vertex: Vertex
@@ -43,7 +44,7 @@ class MovedVertex(NamedTuple):
     why: Unrun | None
 
 
-class KnownMessage(NamedTuple):
+class KnownMessage(Struct, frozen=True):
     """The message of a step that is already in the records."""
 
     step: str

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 from weft.model.errors import UsageError
 from weft.model.wording import with_article
 
@@ -40,7 +42,7 @@ class Argument(NamedTuple):
     filled: bool = False
 
 
-class Verb(NamedTuple):
+class Verb(Struct, frozen=True):
     """One operation. `returns` names the fields of the answer; `method` is the method of `RunService`.
 
     `changes`: it changes state. `owner`: the process that owns the run answers it, by its control socket. `aliases`

@@ -12,7 +12,9 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from weft.engine.commands import (
     DURABLE_FIRST,
@@ -85,7 +87,7 @@ class TickBarrier:
             return self.is_open
 
 
-class _Durable(NamedTuple):
+class _Durable(Struct, frozen=True):
     """The record of a tick is durable: its delayed commands may be carried out."""
 
     commands: list[Command]
@@ -195,7 +197,7 @@ class Loop:
         self._queue.append((job.id, tuple(asked)))
         for command in pending.commands:
             if type(command) is SetTimer:
-                command = command._replace(at=now + max(0.0, command.at - pending.now))
+                command = SetTimer(now + max(0.0, command.at - pending.now), command.timer)
             self._do[type(command)](job, command)
 
     def _wait_for_turn(self, job: JobRun, now: float) -> None:

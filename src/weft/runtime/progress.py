@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -108,7 +110,7 @@ def _interest(vertex: VertexView) -> tuple[int, int]:
     return (0 if vertex.executing and vertex.state == "running" else 1, -vertex.executing)
 
 
-class BarRow(NamedTuple):
+class BarRow(Struct, frozen=True):
     """A bar in a notebook: how many of the tasks of a vertex have finished, and of how many (-1: unknown)."""
 
     name: str

@@ -14,7 +14,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct
 
 from weft.engine.commands import Complete
 from weft.engine.consulting import check_controller, check_managers
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 _SERVICE = VertexKind.SERVICE
 
 
-class BackendPlace(NamedTuple):
+class BackendPlace(Struct, frozen=True):
     """The makings of a backend: the number of workers, the store with its folders, the resources of its node.
 
     A stopped task is abandoned after `grace_s` seconds; a streamed edge holds `window` bytes. A worker process that

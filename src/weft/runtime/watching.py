@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from weft.engine.commands import Complete, Launch
 from weft.engine.events import Done, Failed, Hit, Progress, TaskCancelRequested, WorkerLost
@@ -12,6 +14,7 @@ from weft.engine.notes import NoteKind
 from weft.model.errors import RunCancelledError, TaskError
 from weft.model.failures import Failure, error_of
 from weft.model.ids import task_name
+from weft.model.patterns import late_pattern
 from weft.worker.origins import unpacked
 
 if TYPE_CHECKING:
@@ -26,10 +29,10 @@ _FINISHED: Final = int(TaskState.FINISHED)
 _FATAL: Final = int(TaskState.FATAL)
 _FREED: Final = bytes([TaskState.FREED])
 _MADE: Final = bytes([TaskState.FINISHED])
-_ALL_MADE: Final = re.compile(re.escape(_MADE) + b"+")
+_ALL_MADE: Final = late_pattern(re.escape(_MADE) + b"+")
 
 
-class TaskFailure(NamedTuple):
+class TaskFailure(Struct, frozen=True):
     """The reason why a task has failed for good; `kind` is the value of a `Failure`."""
 
     kind: str

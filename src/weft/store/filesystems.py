@@ -9,20 +9,23 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from weft.model.errors import UsageError, WeftError
+from weft.model.patterns import late_pattern
 from weft.store.places import PROJECT_FILE
 from weft.store.state import find_project
 
 STAGE = "fs"
 """The folder below a state folder that holds the copies."""
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://.*", re.DOTALL)
+_URL = late_pattern(r"[A-Za-z][A-Za-z0-9+.:-]*://.*", re.DOTALL)
 _LOCAL = "file://"
 _MAX_FILE = 1 << 20
 
 
-class FileSystem(NamedTuple):
+class FileSystem(Struct, frozen=True):
     """The place of a file system on this machine; with `url`, a copy of the folder there."""
 
     folder: Path

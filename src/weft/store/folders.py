@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import stat
 import sys
 import time
@@ -24,13 +23,14 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeGuard
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
+from weft.model.patterns import late_pattern
 
 LOCK_NAME: Final = "owner.lock"
 SPILL_NAME: Final = "spill"
 URL_FILE: Final = "spill.url"
 """The file in the state folder of a run with the URL of its objects, if it spills to a URL."""
 _TRASH: Final = ".trash-"
-_RUN_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_RUN_ID: Final = late_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _SHM_ENOUGH: Final = 256 << 20
 _TRIES: Final = 200
 _ASKED: Final = 20

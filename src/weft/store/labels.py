@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 
 from weft.model.errors import UsageError, WeftError
+from weft.model.patterns import late_pattern
 from weft.model.suggestions import did_you_mean
 from weft.store.folders import safe_open
 from weft.store.state import os_error, safe_exclusive
@@ -25,7 +25,7 @@ KEEP: Final = "keep"
 """The name of the tag of runs that are never pruned."""
 SWEEP: Final = "sweep"
 """The name of the tag of the points of sweeps."""
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_NAME: Final = late_pattern(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _MOST_TAGS: Final = 64
 _MOST_VALUE: Final = 256
 _MOST_NOTE: Final = 4096

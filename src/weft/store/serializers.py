@@ -12,12 +12,14 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from weft.model.errors import ProgramError, UsageError
 
 
-class Serializer(NamedTuple):
+class Serializer(Struct, frozen=True):
     """A registered type: `dump` turns a value into data, `load` data into a value. `home` is the registering module.
 
     `tag` names the type in all processes: a class that travels by value has another name there.

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +31,7 @@ from msgspec import Struct
 
 from weft.model.errors import CapacityError, ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
 from weft.model.ids import loop_item
+from weft.model.patterns import late_pattern
 from weft.store.folders import LOCK_NAME, OwnerLock, is_owned, safe_open
 from weft.store.limits import limit_advice
 from weft.store.places import PROJECT_FILE, STATE_NAME, has_identity, identity_of, is_inside, kept, project_of, resolved
@@ -73,9 +73,9 @@ _MAX_DESCRIPTION: Final = 64 << 20
 ELSEWHERE: Final = "name another state folder (on the command line --state-dir, in Python durable= or history=)."
 LEAST_ROOM: Final = 1 << 20
 """The free bytes of a disk on which a run can begin or go on; a disk with fewer counts as full."""
-_LOG: Final = re.compile(r"(?P<step>[^.]+)(?:\.(?P<first>\d+))?(?:\.(?P<second>\d+))?\.log")
-_INNER: Final = re.compile(r"(?P<step>[^.]+)(?:\.(?P<index>\d+))?")
-_CONTAINER_LOG: Final = re.compile(r"(?P<step>[^.]+)\.(?P<index>\d+)\.(?P<container>[^.]+)\.(?P<attempt>\d+)\.log")
+_LOG: Final = late_pattern(r"(?P<step>[^.]+)(?:\.(?P<first>\d+))?(?:\.(?P<second>\d+))?\.log")
+_INNER: Final = late_pattern(r"(?P<step>[^.]+)(?:\.(?P<index>\d+))?")
+_CONTAINER_LOG: Final = late_pattern(r"(?P<step>[^.]+)\.(?P<index>\d+)\.(?P<container>[^.]+)\.(?P<attempt>\d+)\.log")
 
 
 # ------------------------------------------------------------------------------------------------------- state folders

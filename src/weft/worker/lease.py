@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from weft.graph.lease import Cone
@@ -103,7 +105,7 @@ class WorkerLease:
             callback()
 
 
-class UnitCounts(NamedTuple):
+class UnitCounts(Struct, frozen=True):
     """The rows of a unit's value, and the bytes of all its partitions, or of those with any, for each measured edge."""
 
     rows: int

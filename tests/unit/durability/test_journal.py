@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from weft.durability import encoding
 from weft.durability import journal as module
@@ -63,6 +65,12 @@ def header(**fields) -> Header:
 
 def tick(number: int) -> Tick:
     return Tick((e.Done(float(number), number, number + 1, 0.5, 10), e.Offered(number + 0.5, [0, 1])), commands=0)
+
+
+def records_of(module: ModuleType) -> set[type]:
+    """The events or decisions that a module declares."""
+    own = {kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__}
+    return {kind for kind in own if issubclass(kind, Struct | tuple)}
 
 
 def append(journal: FileJournal, events, then) -> None:
@@ -138,8 +146,7 @@ class TestEncoding:
             e.TimerFired(0.0, 9),
             e.IdleTick(0.0),
         )
-        listed = {kind for kind in vars(e).values() if isinstance(kind, type) and hasattr(kind, "_fields")}
-        assert {type(event) for event in events} == listed
+        assert {type(event) for event in events} == records_of(e)
         found = Reader().read(encode(Tick(events)))
         assert found == Tick(events)
         assert [type(event) for event in found.events] == [type(event) for event in events]
@@ -170,9 +177,7 @@ class TestEncoding:
             d.AskController("v", "n", {"x": 1}),
             d.WakeAt(1e9),
         )
-        assert {type(one) for one in decisions} == {
-            kind for kind in vars(d).values() if isinstance(kind, type) and hasattr(kind, "_fields")
-        }
+        assert {type(one) for one in decisions} == records_of(d)
         record = Tick(
             (),
             (

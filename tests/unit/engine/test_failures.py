@@ -1,6 +1,7 @@
 """Bad ends: tried again by kind, given up, spread, timed out, cancelled."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.engine.hand import body
 from weft.graph.builder import Graph, after, gather
@@ -199,7 +200,7 @@ def test_only_the_task_that_ran_out_asks_for_more(hand):
     h(h.failed("a[0]", Failure.MEMORY))
     h.expect("acquire a*1 (cpu 1, memory 134,217,728 bytes)", "acquire a*1", "acquire a*1")
     more = h.said[-3].request
-    h(h.refused("a")._replace(request=more, reason="no node has that much"))
+    h(replace(h.refused("a"), request=more, reason="no node has that much"))
     h.expect()
     assert h.rows("a") == ["fatal", "ready", "ready"]
 
@@ -216,7 +217,7 @@ def test_what_is_refused_to_others_leaves_it_alone(hand):
     h(h.refused("a"))
     h.expect()
     assert h.rows("a") == ["ready", "fatal"]
-    h(h.granted(a=0)._replace(request=more))
+    h(replace(h.granted(a=0), request=more))
     h.expect("launch a[0] on 0, attempt 1, cpu 1, memory 134,217,728 bytes")
 
 

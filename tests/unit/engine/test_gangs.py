@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.engine.hand import Hand, body, run_out
 from weft.engine.commands import Acquire
@@ -831,7 +832,7 @@ def test_more_than_a_slot_is_asked_for(hand):
     h(h.idle(0, 1))
     h.expect()
     first = h.granted(a=0)
-    h(first._replace(slots=(("a", 0, 1),)))  # the second alternative
+    h(replace(first, slots=(("a", 0, 1),)))  # the second alternative
     h.expect("launch a[0] on 0, cpu 4")
     h(h.done("a[0]"))
     h.expect("release 0")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from weft.engine.decisions import Avoid, Readmit, Remake
 from weft.engine.policy import BlameView, Fault, WorkerView
@@ -15,7 +16,7 @@ def decided(faults: list[Fault], *, workers: int = 6, nodes: int = 1, now: float
     views = []
     for number in range(workers):
         view = WorkerView(number, number * nodes // workers, avoided=False, times=0, since=-1.0)
-        views.append(view._replace(**known.get(f"w{number}", {})))
+        views.append(replace(view, **known.get(f"w{number}", {})))
     decisions, memo = NodeExclusion().decide(BlameView(now, tuple(views), tuple(faults)), None)
     assert memo is None
     return list(decisions)
@@ -124,7 +125,7 @@ def test_three_times_as_many_as_on_the_others_are_too_many():
 @pytest.mark.parametrize(("workers", "most"), [(1, 0), (2, 0), (3, 1), (5, 1), (6, 2), (12, 4)])
 def test_no_more_than_a_third_are_avoided_the_worst_first(workers, most):
     bad = [fault for worker in range(workers // 2 + 1) for fault in failed(worker, *range(20 + worker))]
-    faults = tuple(fault._replace(task=(f"a{fault.worker}", fault.task[1])) for fault in bad)
+    faults = tuple(replace(fault, task=(f"a{fault.worker}", fault.task[1])) for fault in bad)
     views = tuple(WorkerView(worker, 0, avoided=False, times=0, since=-1.0) for worker in range(workers))
     found = avoided(list(NodeExclusion(times=1.0).decide(BlameView(2.0, views, faults), None)[0]))
     assert len(found) == most

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from weft.engine.decisions import BackUp, WeighTasks
 from weft.engine.policy import AttemptView, WatchView
@@ -12,7 +13,7 @@ from weft.policies.stragglers import Stragglers
 
 def attempt(lease: int = 1, **fields: Any) -> AttemptView:
     usual = AttemptView(lease, "a", lease, lease + 1, lease, 90, 100, 1.0, 1.0, backed=False, backups=0)
-    return usual._replace(**fields)
+    return replace(usual, **fields)
 
 
 def looks(policy: Stragglers, *looks_at: tuple[float, list[AttemptView]], workers: int = 16, backups: int = 0):

@@ -7,7 +7,6 @@ starts or withdraws tasks in the tick of the change that caused it.
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +58,7 @@ from weft.graph.task import STARTED
 from weft.model.errors import GraphError, InternalError, InvalidTransition, WeftError
 from weft.model.failures import FAILURES, Failure
 from weft.model.ids import task_name
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +88,7 @@ for _state, _meaning in {
 }.items():
     _WORDS[_state] = _meaning
 _ENDED: Final = frozenset({FINISHED, FREED, FATAL, CANCELLED})
-_OTHER: Final = re.compile(rb"[^\0]")
+_OTHER: Final = late_pattern(rb"[^\0]")
 _WAITS: Final = frozenset({UNSCHEDULED, READY})
 
 

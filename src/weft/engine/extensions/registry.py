@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from weft.engine.core import NO_HOOKS, Core, Handler, Hooks
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from weft.engine.agenda import Phase
 
 
-class Extension(NamedTuple):
+class Extension(Struct, frozen=True):
     """An extension: `before` and `after` handle events before and after the core; `timers` are by the name of the
     timer, `phases` by the phase of the agenda.
     """

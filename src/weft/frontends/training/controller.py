@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -147,7 +147,7 @@ _statuses_of: Final = converter(dict[str, JobStatus])
 _jobs_of: Final = converter(list[TrainingJob])
 
 
-class Jobs(NamedTuple):
+class Jobs(Struct, frozen=True):
     """The jobs of a run, decoded once: by name, their vertices by replica type, and the vertices of plain pods.
 
     Jobs that another controller manages are left out.

@@ -6,11 +6,11 @@ address for all replicas, so each replica has ports of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from weft.frontends.training.kinds import KINDS, pod_name, replica_counts
+from weft.model.patterns import late_pattern
 from weft.operators.network import Isolation
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.operators.network import ReplicaNetwork
 
 LOOPBACK: Final = "127.0.0.1"
-_HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
+_HOST: Final = late_pattern(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 """The labels of host names in a text."""
 
 

@@ -14,7 +14,11 @@ import stat
 import struct
 from collections.abc import Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
+
+from weft.model.patterns import late_pattern
 
 MOST_RECORD_BYTES: Final = 1 << 20
 """A record with more data is passed over: it has images or a graph."""
@@ -26,7 +30,7 @@ MOST_TAGS: Final = 256
 """The tags of a file whose scalars are read."""
 _MOST_TAG: Final = 200
 _MOST_TRIES: Final = 20
-_NAME: Final = re.compile(
+_NAME: Final = late_pattern(
     r".*\.tfevents\.[0-9]{1,20}\.(?P<host>.+?)(?:\.(?P<pid>[0-9]{1,10})\.[0-9]{1,10}(?:\.v2)?)?", re.DOTALL
 )
 _SCALARS: Final = "scalars"
@@ -35,7 +39,7 @@ _CHECK: Final = struct.Struct("<I")
 _FRAME: Final = _HEAD.size + _CHECK.size
 
 
-class EventScalar(NamedTuple):
+class EventScalar(Struct, frozen=True):
     """One value of a tag. `time` is in seconds since 1970."""
 
     tag: str
@@ -44,7 +48,7 @@ class EventScalar(NamedTuple):
     time: float
 
 
-class EventFileName(NamedTuple):
+class EventFileName(Struct, frozen=True):
     """What the name of an event file tells: the host and the process that write it (0: unknown)."""
 
     host: str

@@ -14,14 +14,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.model.errors import DefinitionError
+from weft.model.patterns import late_pattern
 from weft.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from weft.frontends.training.schema import EnvSource, EnvVar, JobFile, KeyRef, KeyValues, PodTemplate
 
-_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
-_KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]", re.DOTALL)
-_NAME: Final = re.compile(r"[ -<>-~]+")
+_REFERENCE: Final = late_pattern(r"\$(?:\$|\(([^)]*)\))")
+_KEYED: Final = late_pattern(r"metadata\.(labels|annotations)\['([^']*)'\]", re.DOTALL)
+_NAME: Final = late_pattern(r"[ -<>-~]+")
 """Names of variables that Kubernetes takes from config maps and secrets: printable ASCII without `=`."""
 _LONG_LINE: Final = 8
 """The least letters of a line of a secret that is masked for itself: shorter ones, such as braces, tell nothing."""

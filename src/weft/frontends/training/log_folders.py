@@ -8,7 +8,6 @@ are those of other runs.
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,11 +15,11 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from weft.frontends.training.event_files import EventFile, parse_name
 from weft.frontends.training.metrics import FOLDER as METRICS_FOLDER
 from weft.frontends.training.metrics import SCALARS_SUFFIX, last_report
 from weft.frontends.training.reporting import MOST_LINE_BYTES, MOST_METRICS, ReportFile, report_line
 from weft.model.ids import loop_item
+from weft.model.patterns import late_pattern
 from weft.operators.tensorboard import FOLDER
 from weft.store.state import DESCRIPTION
 
@@ -38,7 +37,7 @@ _MOST_DEPTH: Final = 6
 _SLACK_S: Final = 2.0
 """The coarseness of the times of files."""
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
-_LOG_OPTIONS: Final = re.compile(
+_LOG_OPTIONS: Final = late_pattern(
     r"--?(?:(?:tensorboard|tb)[-_])?(?:logs?[-_]?dir|(?:summary|summaries)[-_]?dir|tensorboard[-_]?dir)"
 )
 
@@ -71,6 +70,8 @@ class _Followed:
     """An event file, the replica that writes it, and its folder below the log folder."""
 
     def __init__(self, path: str, key: ReplicaKey, folder: str) -> None:
+        from weft.frontends.training.event_files import EventFile  # most jobs write none
+
         self.file, self.key, self.folder = EventFile(path), key, folder
 
 
@@ -219,7 +220,7 @@ def _event_files(root: str) -> tuple[int, list[tuple[str, EventFileName]]]:
                 if entry.is_dir(follow_symlinks=False):
                     if depth < _MOST_DEPTH and not entry.name.startswith(".") and entry.name not in _SKIPPED:
                         waiting.append((entry.path, depth + 1))
-                elif entry.is_file(follow_symlinks=False) and (about := parse_name(entry.name)) is not None:
+                elif entry.is_file(follow_symlinks=False) and (about := _about(entry.name)) is not None:
                     found.append((entry.path, about))
     return count, found
 
@@ -231,3 +232,12 @@ def _replica_of(pid: int) -> str:
             if variable.startswith(b"WEFT_REPLICA="):
                 return os.fsdecode(variable.partition(b"=")[2])
     return ""
+
+
+def _about(name: str) -> EventFileName | None:
+    """Return what the name of an event file tells, None for another file."""
+    if ".tfevents." not in name:
+        return None
+    from weft.frontends.training.event_files import parse_name  # most jobs write none
+
+    return parse_name(name)

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from weft.operators.network import hold_memory
 from weft.store.folders import OwnerLock, shm_root, sweep, user_root
@@ -25,7 +27,7 @@ _REMOVER: Final = 'cat; rm -rf -- "$1"'
 """The script that removes the folder of the volumes after the end of its input."""
 
 
-class MemoryPlace(NamedTuple):
+class MemoryPlace(Struct, frozen=True):
     """The volumes in memory of a replica: their folders by name, and the holder whose mounts show them (0: none)."""
 
     folders: Mapping[str, str]

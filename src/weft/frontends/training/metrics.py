@@ -16,6 +16,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.training.reporting import MOST_LINE_BYTES, MOST_METRICS
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ SUFFIX: Final = ".jsonl"
 SCALARS_SUFFIX: Final = ".tensorboard.jsonl"
 LOOK_S: Final = 0.5
 """The seconds between two looks at the reports of a run."""
-_FILE: Final = re.compile(rf"(.+)\.([0-9]{{1,9}})({re.escape(SCALARS_SUFFIX)}|{re.escape(SUFFIX)})")
+_FILE: Final = late_pattern(rf"(.+)\.([0-9]{{1,9}})({re.escape(SCALARS_SUFFIX)}|{re.escape(SUFFIX)})")
 _MOST_NAME: Final = 200
 _MOST_INTEGER: Final = 1 << 63
 _FIELDS: Final = ("time", "step", "epoch", "progress", "restarts")

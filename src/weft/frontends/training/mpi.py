@@ -16,7 +16,6 @@ from weft.frontends.training.environments.mpi import AGENT, HOSTFILE, has_gpu
 from weft.frontends.training.environments.trainer import LAUNCHER, NODE, slots
 from weft.frontends.training.kinds import pod_name, replica_counts
 from weft.frontends.training.schema import EnvVar, TrainingJob
-from weft.worker import replica_exec
 
 DISCOVER_HOSTS: Final = "discover_hosts.sh"
 _LAUNCHERS: Final = {"MPIJob": "Launcher", "TrainJob": LAUNCHER}
@@ -84,7 +83,7 @@ def launcher_files(job: TrainingJob, sockets: str) -> dict[str, tuple[str, int]]
 
 def _programs(job: TrainingJob, sockets: str) -> tuple[str, str]:
     """Return the commands of a shell that enter a replica, and that name those which run."""
-    enter, hosts = replica_exec.words("enter", sockets), replica_exec.words("hosts", sockets, str(slots(job)))
+    enter, hosts = _agent("enter", sockets), _agent("hosts", sockets, str(slots(job)))
     return shlex.join(enter), shlex.join(hosts)
 
 
@@ -138,9 +137,16 @@ def replica_words(job: TrainingJob, type: str, index: int, command: Sequence[str
     if (type, index) not in set(mpi_hosts(job)):
         return list(command)
     own = () if command and posixpath.basename(command[0]) == "sshd" else command
-    return replica_exec.words("serve", sockets, pod_name(job, type, index), *own)
+    return _agent("serve", sockets, pod_name(job, type, index), *own)
 
 
 def _host(job: TrainingJob, type: str, index: int) -> str:
     name = pod_name(job, type, index)
     return f"{name}.{job.name}" if job.kind == "TrainJob" else name
+
+
+def _agent(*words: str) -> list[str]:
+    """Return the command of the agent for some words."""
+    from weft.worker.replica_exec import words as agent_words  # other jobs need none
+
+    return agent_words(*words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from weft.frontends.training.schema import (
     Volume,
     VolumeMount,
 )
+from weft.model.patterns import late_pattern
 from weft.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.fields import Fields
     from weft.frontends.training.shapes import Shape
 
-_VARIABLE: Final = re.compile(r"[ -<>-~]+")
+_VARIABLE: Final = late_pattern(r"[ -<>-~]+")
 _MODE: Final = 0o644
 _MODE_MAX: Final = 0o777
 _POD_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER)

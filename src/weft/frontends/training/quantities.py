@@ -5,11 +5,12 @@ Source: `apimachinery/pkg/api/resource/quantity.go`.
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 from typing import Final
 
-_QUANTITY: Final = re.compile(
+from weft.model.patterns import late_pattern
+
+_QUANTITY: Final = late_pattern(
     r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?"
 )
 _LETTERS: Final = 40
@@ -21,7 +22,7 @@ _FACTORS: Final[dict[str, Decimal]] = {
         for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
     },
 }
-_MEANT: Final = re.compile(r"([0-9.]+)\s*([kKmMgGtT])i?[bB]?")
+_MEANT: Final = late_pattern(r"([0-9.]+)\s*([kKmMgGtT])i?[bB]?")
 QUANTITY_HINT: Final = "write CPUs as 2 or 500m, sizes as 512Mi, 4Gi or 1G"
 
 

@@ -7,19 +7,21 @@ import re
 from contextlib import suppress
 from typing import Final
 
+from weft.model.patterns import late_pattern
+
 _MAX_BYTES: Final = 1 << 20
 _ENDINGS: Final = (".yaml", ".yml", ".json")
-_KUBERNETES: Final = re.compile(rb"^apiVersion\s*:", re.MULTILINE)
-_KUBEFLOW: Final = re.compile(
+_KUBERNETES: Final = late_pattern(rb"^apiVersion\s*:", re.MULTILINE)
+_KUBEFLOW: Final = late_pattern(
     rb"""^[\s{\[,-]*["']?apiVersion["']?\s*:\s*["']?(trainer\.)?kubeflow\.org/""", re.MULTILINE
 )
 """A document of kubeflow at any depth, since a list may hold it, and JSON."""
-_KIND: Final = re.compile(
+_KIND: Final = late_pattern(
     rb"""^[\s{,-]*["']?kind["']?\s*:\s*["']?(TFJob|PyTorchJob|MPIJob|XGBoostJob|PaddleJob|JAXJob|TrainJob)\b""",
     re.MULTILINE,
 )
 """A job whose apiVersion is missing: its reader tells so."""
-_PIPELINE: Final = re.compile(rb"""(?:^|[{,])\s*["']?entry_points["']?\s*:""", re.MULTILINE)
+_PIPELINE: Final = late_pattern(rb"""(?:^|[{,])\s*["']?entry_points["']?\s*:""", re.MULTILINE)
 """A pipeline, whose commands may hold the text of a job for kubectl, but never at the beginning of a line."""
 
 

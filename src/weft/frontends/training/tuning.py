@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -57,7 +57,7 @@ class TuningChoice(Struct, frozen=True, kw_only=True):
     reasons: Mapping[str, str] = {}
 
 
-class TrialMeasure(NamedTuple):
+class TrialMeasure(Struct, frozen=True):
     """What a trial of a candidate has measured: `rate` is the more the better; None with the reason in `failure`."""
 
     candidate: Candidate

@@ -17,6 +17,7 @@ from weft.documents import yaml
 from weft.documents.problems import choices, join, show
 from weft.frontends.training.fields import is_null, keyed
 from weft.frontends.training.kinds import KINDS, replica_name
+from weft.model.patterns import late_pattern
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import counted
 
@@ -30,7 +31,7 @@ MULTI_KUEUE: Final = "kueue.x-k8s.io/multikueue"
 IMMUTABLE: Final = "field is immutable"
 _TF_SINGLE: Final = ("chief", "master", "evaluator")
 _LABEL: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUBDOMAIN: Final = late_pattern(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_MAX: Final = 63
 _LABEL_RULE: Final = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character,"

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.event_files import block, crc, event, first, framed, plugin, tensor
-from weft.frontends.training.event_files import MOST_RECORD_BYTES, EventFile, EventScalar, masked_crc, parse_name
+from weft.frontends.training.event_files import (
+    MOST_RECORD_BYTES,
+    EventFile,
+    EventFileName,
+    EventScalar,
+    masked_crc,
+    parse_name,
+)
 
 
 @pytest.fixture
@@ -26,9 +33,9 @@ def read(path: Path, *parts: bytes) -> list[EventScalar]:
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("events.out.tfevents.1700000000.job-worker-1.1234.0.v2", ("job-worker-1", 1234)),
-        ("events.out.tfevents.1700000000.host.example.org.7.0", ("host.example.org", 7)),
-        ("events.out.tfevents.1700000000.host", ("host", 0)),
+        ("events.out.tfevents.1700000000.job-worker-1.1234.0.v2", EventFileName("job-worker-1", 1234)),
+        ("events.out.tfevents.1700000000.host.example.org.7.0", EventFileName("host.example.org", 7)),
+        ("events.out.tfevents.1700000000.host", EventFileName("host", 0)),
         ("other.txt", None),
         ("events.out.tfevents.now.host", None),
     ],
