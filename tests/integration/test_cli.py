@@ -303,3 +303,22 @@ def test_a_reader_who_leaves_ends_no_run(weft, code, answered, ends):
         (weft.folder / "go").touch()
         assert process.wait(DEADLINE_S) == ends
     assert weft.state() == ("failed" if code else "succeeded")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("work", "late", "code"),
+    [
+        ("print('the result'); atexit.register(signal.raise_signal, NUMBER); return 0", True, 0),
+        ("print('the result'); atexit.register(signal.raise_signal, NUMBER); return 1", True, 1),
+        ("signal.raise_signal(NUMBER)", False, 128),
+    ],
+)
+def test_a_signal_at_the_start_or_while_the_process_cleans_up_prints_no_traceback(number, work, late, code):
+    program = (
+        f"import atexit, signal\nfrom weft.cli import main\nNUMBER = {int(number)}\n"
+        f"def work(): {work}\nmain.main = work\nmain.command()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.stdout, done.stderr) == ("the result\n" if late else "", "")
+    assert done.returncode == (code if late else code + number)

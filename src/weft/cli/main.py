@@ -25,8 +25,10 @@ def command() -> NoReturn:
     """Run the command `weft` and exit with the code of `main`. Skipping the interpreter's clean-up saves 40 ms."""
     import atexit
     import os
+    import signal
+    from contextlib import suppress
 
-    code = 0
+    code: int | None = None
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass  # a closed standard stream would otherwise give its descriptor to the next file that is opened
     os.close(fd)
@@ -42,6 +44,15 @@ def command() -> NoReturn:
                     failed = BROKEN_PIPE if isinstance(error, BrokenPipeError) else CANNOT_WRITE
         os._exit(code or failed)
 
+    def leave_at_once(number: int, _: object) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, RuntimeError, ValueError):  # the signal may have come in the middle of a flush
+                stream.flush()
+        os._exit(128 + number if code is None else code)
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # before and after the handlers of `main`
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, leave_at_once)
     atexit.register(leave)  # the first function registered is called last, after threads and other clean-up
     try:
         code = main()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -433,17 +433,30 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> lis
             f"name it under the step's `cache`, as in  fs_scope: [{{name: {main}, path: FILE}}]"
         )
     for step in steps:
-        if files := mentioned_files(step, folder):
-            main = next((mount.name for mount in step.mounts if mount.main), "main")
-            found.append(
-                f"scripts of {step.name} name {_some(files)}, which the cache does not count: if the step reads it, "
-                f"write under its `cache`  fs_scope: [{{name: {main}, path: {files[0]}}}]"
-            )
+        found += _mentioned(step, folder)
     found += _doubtful_scopes(steps)
     missing = unbound(steps)
     if missing:
         found.append(f"no folder is given for the file system {_some(missing)}: -f {missing[0]}=FOLDER names one")
     return found
+
+
+def _mentioned(step: ResolvedStep, folder: str) -> Iterator[str]:
+    """Yield notices of the paths that the code of a step names and that do not count; `folder` as for `notes`."""
+    files = mentioned_files(step, folder)
+    outside = [os.path.normpath(os.path.join(step.cwd, file)) for file in files if file.startswith("../")]
+    inside = [file for file in files if not file.startswith("../")]
+    if inside:
+        main = next((mount.name for mount in step.mounts if mount.main), "main")
+        yield (
+            f"code of {step.name} names {_some(inside)}, which the cache does not count: if the step reads it, "
+            f"write under its `cache`  fs_scope: [{{name: {main}, path: {inside[0]}}}]"
+        )
+    if outside:
+        yield (
+            f"code of {step.name} names {_some(outside)} outside of the project, which the cache does not count: "
+            "if the step reads it, name it in the command or under `env`"
+        )
 
 
 def _doubtful_scopes(steps: Iterable[ResolvedStep]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.frontends.pipelines.code import dependencies
 from weft.frontends.pipelines.kinds import Complaints, StepKind
 from weft.graph.task import prepares
+from weft.model.errors import ProgramError
 from weft.operators.call import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from weft.frontends.pipelines.code.path_texts import PathText
     from weft.graph.task import TaskContext, TaskInput
 
 CALL: Final = "WEFT_CALL"
@@ -80,8 +83,20 @@ def check(options: Mapping[str, Any]) -> Complaints:
 
 def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
     """Return the code digests of the function and the argument for the item of a loop."""
-    found = dependencies.leaves(os.path.normpath(os.path.join(folder, options.get("path") or ".")), options["function"])
+    found = dependencies.leaves(_root(options, folder), options["function"])
     return {**found, "option item": options["item"]} if options.get("item") else found
+
+
+def names(options: Mapping[str, Any], folder: str) -> list[tuple[PathText, str]]:
+    """Return the paths that the code of the function names, each with the folder of its module."""
+    with suppress(ProgramError):  # another check reports it
+        return dependencies.paths_read(_root(options, folder), options["function"])
+    return []
+
+
+def _root(options: Mapping[str, Any], folder: str) -> str:
+    """Return the folder that the module of the function is found from."""
+    return os.path.normpath(os.path.join(folder, options.get("path") or "."))
 
 
 KIND: Final = StepKind(
@@ -89,5 +104,6 @@ KIND: Final = StepKind(
     options={"function": True, "path": False, "item": False},
     check=check,
     leaves=leaves,
+    names=names,
     timed=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
@@ -15,6 +16,20 @@ from weft.store.digests import LEFT_OUT
 
 ITEM_TEMPLATE: Final = f"{{{{{LOOP_ARGUMENT}}}}}"
 _MOST_FOUND: Final = 500
+_SYSTEM: Final = (
+    "/bin/",
+    "/sbin/",
+    "/usr/",
+    "/lib/",
+    "/lib64/",
+    "/etc/",
+    "/dev/",
+    "/proc/",
+    "/sys/",
+    "/run/",
+    f"{sys.prefix}/",
+)
+"""Folders of the machine, which do not count."""
 
 
 class ItemFiles(Struct, frozen=True):
@@ -22,12 +37,14 @@ class ItemFiles(Struct, frozen=True):
 
     `words` has the folder in which each word is read, the word, and whether it may name a folder. `roots` are the
     folders of the project, `mounts` maps mount paths to places on this machine, `left_out` are places of artifacts.
+    `outside`: files outside of the project count too.
     """
 
     words: Sequence[tuple[str, str, bool]]
     roots: Sequence[str]
     mounts: Mapping[str, str] = field(default_factory=dict)
     left_out: Sequence[str] = ()
+    outside: bool = True
 
     def to_json(self) -> str:
         """Return the text for `from_json`, one for all tasks of a step."""
@@ -51,8 +68,9 @@ class ItemFiles(Struct, frozen=True):
         return [path for path in found if self._is_input(path)]
 
     def _is_input(self, path: str) -> bool:
+        inside = path.startswith(tuple(f"{root}/" for root in self.roots))
         return (
-            path.startswith(tuple(f"{root}/" for root in self.roots))
+            (inside or (self.outside and os.path.isfile(path) and counts_outside(path)))
             and not any(root.startswith(f"{path}/") for root in self.roots)
             and not os.path.exists(f"{path}/.git")
             and is_input(path, self.left_out)
@@ -64,6 +82,11 @@ def is_input(path: str, left_out: Collection[str]) -> bool:
     return LEFT_OUT.isdisjoint(os.fsencode(path).split(b"/")) and not any(
         path == place or path.startswith(f"{place}/") for place in left_out
     )
+
+
+def counts_outside(path: str) -> bool:
+    """Whether a file outside of the project is data that a step may read, and not a part of the system."""
+    return not path.startswith(_SYSTEM)
 
 
 def below(folder: str, path: str) -> str:

@@ -11,7 +11,7 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -19,6 +19,9 @@ from weft.frontends.pipelines.parts import ITEM, Placeholder, text_to_json
 from weft.model.errors import ProgramError
 from weft.model.resources import Resources
 from weft.model.wording import type_of
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.code.path_texts import PathText
 
 FUNCTION: Final = "python"
 """The kind of a step that is a function of Python."""
@@ -55,8 +58,10 @@ class StepKind(Struct, frozen=True, kw_only=True):
     texts may hold templates. `leaves` returns the dependencies of the result beside parameters, environment and inputs,
     as texts by name; its arguments are the options with names in place of artifacts, and `folder`. `commands` returns,
     for the same arguments and the folder that the step works in, the commands that the step runs: texts for sh, each
-    with the folder that it starts in; their scripts belong to the key. `examine`, with the same arguments, looks at the
-    files that the options name before a run begins, returns notes for the user, and raises WeftError for mistakes.
+    with the folder that it starts in; their scripts belong to the key. `names` returns, for the arguments of `leaves`,
+    paths that the code of the step names and that are no part of the key, each with the folder of the code. `examine`,
+    with the arguments of `commands`, looks at the files that the options name before a run begins, returns notes for
+    the user, and raises WeftError for mistakes.
     `timed`: the program obeys `timeout_s`. `spreads`, with the arguments of `leaves`, says whether a step on a cluster
     runs in the process of the run, whose workers it shares for runs of its own, and not at a machine.
     """
@@ -66,6 +71,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
     check: Callable[[Mapping[str, Any]], Complaints] = lambda options: ()
     leaves: Callable[[Mapping[str, Any], str], Mapping[str, str]] = leaves_of
     commands: Callable[[Mapping[str, Any], str, str], Sequence[tuple[str, str]]] = lambda options, folder, cwd: ()
+    names: Callable[[Mapping[str, Any], str], Sequence[tuple[PathText, str]]] = lambda options, folder: ()
     examine: Callable[[Mapping[str, Any], str, str], Sequence[str]] = lambda options, folder, cwd: ()
     resources: tuple[Resources, ...] = (Resources(cpu=0),)
     timed: bool = False

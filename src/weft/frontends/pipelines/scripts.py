@@ -1,7 +1,7 @@
 """The scripts that a command runs, found in its text: inputs of a cached step, whether or not `fs_scope` names them.
 
-The text is read as a shell would read it, without running anything. Each word that names a file or a folder of the
-project counts, and so do the files that a pattern such as `data/*.csv` finds, and the shell scripts and Python modules
+The text is read as a shell would read it, without running anything. Each word that names a file, or a folder of the
+project, counts, and so do the files that a pattern such as `data/*.csv` finds, and the shell scripts and Python modules
 behind a word. A word with a variable is not known before the step runs; a command that runs code behind such a word, or
 from a pipe, is told. So is one with a folder that cannot count: the whole project, a folder that the command writes
 into, one with too many files.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, is_input, on_this_machine
+from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, counts_outside, is_input, on_this_machine
 from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
 from weft.frontends.pipelines.shell_functions import EXPANDABLE, Argument, with_arguments, without_functions
@@ -33,6 +33,7 @@ from weft.frontends.pipelines.shell_text import (
     ShellWord,
     awk_paths,
     commands,
+    gap_pattern,
     printf_pattern,
     substituted,
     without_wrappers,
@@ -169,6 +170,9 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
     elif folder:
         for text, where in load_kind(step.body.kind).commands(step.body.portable, folder, step.cwd):
             scan.read(text, where)
+        if mentions:
+            scan.code += load_kind(step.body.kind).names(step.body.portable, folder)
+            scan.started_in[step.cwd] = None
     scan.uncalled()
     scan.environment(step)
     for path in scan.made:  # a file that the command writes is no input of it, whatever other words name it
@@ -210,9 +214,13 @@ class _Scan:
         """What stands before and after a variable, or a placeholder of `xargs`, in a word."""
         self._programs: list[str] = []
         """Texts of Python in the command itself."""
+        self.code: list[tuple[PathText, str]] = []
+        """Paths that the code of a step's kind names, each with the folder of the code."""
         self._texts: list[str] = []
         """Paths in texts for other programs."""
-        self._started_in: dict[str, None] = {}
+        self._fits: list[str] = []
+        """Files whose names fit words with unknown variables."""
+        self.started_in: dict[str, None] = {}
         self._of_scripts: set[str] = set()
         """The folders of shell scripts."""
         self._variables = variables(step)
@@ -298,7 +306,8 @@ class _Scan:
             if _below(folder, self._mounted(text)) not in self.made
         ]
         roots = [root.rstrip("/") for root in self._roots]
-        return ItemFiles(words, roots, self._mounts, sorted(self._artifacts)) if words else None
+        outside = not self._in_image
+        return ItemFiles(words, roots, self._mounts, sorted(self._artifacts), outside) if words else None
 
     def mention(self) -> None:
         """Note the paths of the project that scripts of Python or awk, formats of `printf` and lists for `xargs` name,
@@ -307,14 +316,16 @@ class _Scan:
         from weft.frontends.pipelines.code.path_texts import PathText, paths_named
 
         named = [(path, "") for text in self._programs for path in paths_named(text)]
-        named += [(PathText(text), "") for text in self._texts]
+        named += self.code
+        fits = () if any(map(os.path.isfile, self._lists)) else self._fits  # a list tells exactly
+        named += [(PathText(text), "") for text in (*self._texts, *fits)]
         for script in [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py"))]:
             with suppress(OSError), open(script, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
                 named += [(path, os.path.dirname(script)) for path in self._names_in(script, text)]
         counted = [*self.found.files, *self.made]
         for path, own in dict.fromkeys(named):
-            for folder in [own] if path.own and own else self._started_in:
+            for folder in [own] if path.own and own else self.started_in:
                 found = _below(folder, path.text)
                 if self._is_mentioned(found, path.is_part) and not any(
                     f"{found}/".startswith(f"{one}/") for one in counted
@@ -334,7 +345,7 @@ class _Scan:
         if os.path.isdir(path):
             inside = path.startswith(self._roots) and f"{path}/" not in self._roots and self._is_input(path)
             return inside and not any(made.startswith(f"{path}/") for made in self.made)
-        return not is_part and self._is_of_project(path)
+        return not is_part and (self._is_of_project(path) or self._is_data_outside(path))
 
     def _listed(self, text: str) -> list[str]:
         """Return the names that the commands may make of a list's lines and words."""
@@ -346,7 +357,7 @@ class _Scan:
 
         With `lists` its output may be a list of files.
         """
-        self._started_in[folder] = None
+        self.started_in[folder] = None
         was_lost = self._is_lost
         read = [*commands(text)]
         left: list[str] = []
@@ -378,7 +389,7 @@ class _Scan:
                 entered = next((word.text for word in words[1:] if not word.written.startswith("-")), None)
                 self._is_lost = not (entered or "").startswith("/") and (self._is_lost or entered is None)
                 folder = _below(folder, entered or "")
-                self._started_in[folder] = None
+                self.started_in[folder] = None
                 continue
             if words and words[0].text == "popd" and left:
                 folder = left.pop()
@@ -429,7 +440,7 @@ class _Scan:
         if name in _AWKS:
             self._texts += [text for word in words[1:] for text in awk_paths(word.text or word.written)]
         elif name == "printf" and len(words) > 1 and words[1].text is not None:
-            self._texts += self._formatted(words[1].text, folder)
+            self._texts += self._fitting(printf_pattern(words[1].text), folder)
         if name in _FILE_PROGRAMS:
             for option, value in pairwise(words[1:]):
                 if option.text in ("-f", "--file"):
@@ -441,10 +452,9 @@ class _Scan:
                     self._interpreter(ShellCommand(words[at:]), folder, inner)
                     break
 
-    def _formatted(self, form: str, folder: str) -> list[str]:
-        """Return the files that `printf` may name by a format: those that are there and fit."""
-        pattern = printf_pattern(form)
-        found = glob.glob(_below(folder, pattern)) if pattern else []
+    def _fitting(self, pattern: str, folder: str) -> list[str]:
+        """Return the files that fit a pattern of names that are known only when the step runs."""
+        found = sorted(glob.glob(_below(folder, self._mounted(pattern)))) if pattern else []
         return found if len(found) <= _MOST_FILES else []
 
     def _is_started(self, rest: Sequence[ShellWord], folder: str) -> bool:
@@ -467,6 +477,8 @@ class _Scan:
                 if before.text != "-m" and not (program and word is program[0]):
                     self._many(before, word, program, folder)
         words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in _WRITTEN]
+        if name not in _PLACES_ONLY:
+            self._gaps(words, folder)
         for word in words if command.stdin is None else (*words, command.stdin):
             attached = _ATTACHED.fullmatch(word.text or "")
             given = (word.text or "", (attached[1] or attached[2]) if attached else "")
@@ -474,8 +486,15 @@ class _Scan:
                 if text and _has_item(text):
                     self._by_item.setdefault((folder, text), False)
                 path = _below(folder, self._mounted(text)) if text else ""
-                if path and path not in self.found.files and self._is_of_project(path):
+                if path and path not in self.found.files and self._counts(path):
                     self._file(ShellWord(text, word.written), program, folder)
+
+    def _gaps(self, words: Iterable[ShellWord], folder: str) -> None:
+        """Note the files that words with unknown variables may name: those that are there and fit."""
+        for word in words:
+            option, equals, value = word.written.partition("=")
+            if word.text is None and not (equals and _WRITES_INTO.fullmatch(option)):
+                self._fits += self._fitting(gap_pattern(value if equals else word.written), folder)
 
     def _many(self, before: ShellWord, word: ShellWord, program: Sequence[ShellWord], folder: str) -> None:
         """Add what a word names beside a single file: a folder, or all that a pattern finds; `before` is its option."""
@@ -500,7 +519,7 @@ class _Scan:
             if os.path.isdir(path):
                 if not (equals and path in self._of_scripts):  # `HERE=$(dirname "$0")` reads nothing yet
                     self._folder(path, shown)
-            elif word.text is None and self._is_of_project(path):
+            elif word.text is None and self._counts(path):
                 self._add(path)
 
     def _folder(self, path: str, shown: str) -> None:
@@ -511,12 +530,20 @@ class _Scan:
             self.folders[path] = shown
 
     def _is_of_project(self, path: str) -> bool:
-        """Whether a path is a regular file of the project, or a script elsewhere, and no artifact."""
-        return (
-            os.path.isfile(path)
-            and (path.startswith(self._roots) or os.path.splitext(path)[1].lower() in SUFFIXES)
-            and self._is_input(path)
-        )
+        """Whether a path is a regular file of the project and no artifact."""
+        return os.path.isfile(path) and path.startswith(self._roots) and self._is_input(path)
+
+    def _counts(self, path: str) -> bool:
+        """Whether a word that names a path names an input: a file of the project, or one elsewhere on this machine."""
+        if path.startswith(self._roots):
+            return self._is_of_project(path)
+        is_script = os.path.splitext(path)[1].lower() in SUFFIXES and os.path.isfile(path) and self._is_input(path)
+        return is_script or self._is_data_outside(path)
+
+    def _is_data_outside(self, path: str) -> bool:
+        """Whether a path is a regular file outside of the project that a step may read as data."""
+        outside = not self._in_image and not path.startswith(self._roots) and counts_outside(path)
+        return outside and os.path.isfile(path) and self._is_input(path)
 
     def _is_input(self, path: str) -> bool:
         return is_input(path, self._artifacts)
@@ -654,7 +681,7 @@ class _Scan:
             return []
         literals = [one for line in _SEARCHED.findall(text) for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
         named = [*literals, *[one.text for one in paths_named(text)]]
-        places = [_below(place, one) for one in dict.fromkeys(named) for place in (*self._started_in, folder)]
+        places = [_below(place, one) for one in dict.fromkeys(named) for place in (*self.started_in, folder)]
         return [place for place in dict.fromkeys(places) if place.startswith(self._roots) and os.path.isdir(place)]
 
     def _add(self, path: str) -> None:

@@ -176,6 +176,24 @@ def printf_pattern(form: str) -> str:
     return pattern if "*" in pattern and re.search(r"\w/|\.\w", plain) and not re.search(r"\s", pattern) else ""
 
 
+_GAP: Final = re.compile(r"""\$(?:\w+|\{[^{}]*\}|\([^()]*\))|\{\}""")
+"""A part of a word that only the shell knows, or the placeholder of `xargs`."""
+
+
+def gap_pattern(word: str) -> str:
+    """Return a pattern of the names that a word with variables may make; "" for one that is no path with gaps.
+
+    A word that begins with a variable and a `/` has none, since it may lie in any folder.
+    """
+    text = re.sub(r"""["']""", "", word)
+    pattern = _GAP.sub("\0", text)
+    if "\0" not in pattern or pattern.startswith("\0/") or re.search(r"[\s$`(){}|\\]", pattern):
+        return ""
+    plain = pattern.replace("\0", "")
+    named = re.search(r"\w/|\.\w|\w[.]$", plain) if not re.search(r"[*?\[]", plain) else None
+    return pattern.replace("\0", "*") if named else ""
+
+
 def without_wrappers(words: Sequence[ShellWord]) -> Sequence[ShellWord]:
     """Return a command without assignments and wrappers before it."""
     at, wrapped = 0, False

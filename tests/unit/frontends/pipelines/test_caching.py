@@ -6,6 +6,7 @@ import pytest
 
 from weft.frontends.pipelines.caching import CachePlace, describe, mentioned_files, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
+from weft.frontends.pipelines.compiler import notes
 from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.paths import mount_path
 from weft.frontends.pipelines.resolve import resolve, resolve_nodes
@@ -59,6 +60,11 @@ def static(**step) -> str:
         ("cat $(printf data/%s a)", "{enable: true}", ["data/a", "data/made"]),
         ("cat $(printf ''data/%.1s'' a); touch data/made", "{enable: true}", ["data/a", "data/made"]),
         ("printf ''%s %d\\\\n'' a 1; printf %.2f 1.5", "{enable: true}", []),
+        ("for i in $(seq 2); do cat data/$i; done", "{enable: true}", ["data/a", "data/made"]),
+        ("seq 2 | while read i; do tool --in=data/${i}; done", "{enable: true}", ["data/a", "data/made"]),
+        ("cat data/$(date +%a); date > data/made", "{enable: true}", ["data/a"]),
+        ("cat $HERE/a $i; echo data/$i; date > data/$i; touch data/$i", "{enable: true}", []),
+        ("tool --out=data/$i -o data/$i; cp x data/$i", "{enable: true}", []),
         ("python3 -c \"print(open(''data/a'').read())\"", "{enable: true}", ["data/a"]),
         ("python3 read.py", "{enable: true}", ["data/a"]),
         ("python3 read.py data/a", "{enable: true}", []),
@@ -80,6 +86,38 @@ def test_paths_that_scripts_name_are_told_unless_they_count(tmp_path, command, c
     (node,) = resolve_nodes(parse_pipeline(text, "run.yaml"), RunIdentity("run-000001", "me", str(tmp_path)))
     assert isinstance(node, ResolvedStep)
     assert mentioned_files(node, "") == said
+
+
+def test_paths_that_the_code_of_a_python_step_names_are_told(tmp_path):
+    for name, text in {"data/a": "", "data/b": "", "lib/c.json": "", "tool.sh": "", "other": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "lib/conf.py").write_text(
+        "import os\nHERE = os.path.dirname(__file__)\nCONF = open(os.path.join(HERE, 'c.json')).read()\nX = 'data/b'\n"
+    )
+    (tmp_path / "steps.py").write_text(
+        "from lib import conf\nFOLDER = 'data'\n"
+        "def fit(out):\n    out.write_text(open(f'{FOLDER}/a').read() + conf.CONF); 'tool.sh'; open('other', 'w')\n"
+        "def rest(out):\n    open(conf.X)\n"
+    )
+    text = (
+        "name: p\nentry_points:\n  s: {cache: {enable: true}, artifacts: {output: [out]}, "
+        "x-weft: {kind: python, with: {function: 'steps:fit'}}}\n"
+    )
+    (node,) = resolve_nodes(parse_pipeline(text, "run.yaml"), RunIdentity("run-000001", "me", str(tmp_path)))
+    assert isinstance(node, ResolvedStep)
+    assert mentioned_files(node, str(tmp_path)) == ["data/a", "lib/c.json"]
+
+
+def test_a_file_outside_that_a_script_names_is_told_with_what_to_do(tmp_path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "x.csv").touch()
+    (project / "read.py").write_text(f"open('../x.csv'); open('{tmp_path}/x.csv'); open('/etc/passwd')\n")
+    text = "name: p\nentry_points:\n  s: {command: python3 read.py, cache: {enable: true}}\n"
+    nodes = resolve_nodes(parse_pipeline(text, "run.yaml"), RunIdentity("run-000001", "me", str(project)))
+    (said,) = notes(nodes, str(project))
+    assert said.startswith(f"code of s names {tmp_path}/x.csv outside of the project")
 
 
 def test_nothing_of_a_run_is_part_of_the_key():

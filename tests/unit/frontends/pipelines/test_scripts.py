@@ -207,6 +207,23 @@ def test_files_that_the_environment_of_a_step_names_count(tmp_path, env, command
     assert found.unknown == []
 
 
+def test_files_outside_of_the_project_count_where_a_command_names_them(tmp_path):
+    project, outside = tmp_path / "project", tmp_path / "outside"
+    project.mkdir()
+    outside.mkdir()
+    for name in "abcde":
+        (outside / name).touch()
+    command = f"cat ../outside/a --in={outside}/b {outside}/[c] $D /etc/passwd; date > {outside}/e; tool ../outside"
+    env = f"{{D: {outside}/d}}"
+    found = scripts(project, command, env=env)
+    assert sorted(found.files) == [f"{outside}/{name}" for name in "abcd"]
+    assert scripts(project, command, env=env, docker_env="image:1").files == {}
+    items = scripts(project, "cat {{PF_LOOP_ARGUMENT}}", loop_argument="[a]").by_item
+    assert items is not None
+    assert items.of(f"{outside}/a") == [f"{outside}/a"]
+    assert items.of(str(outside)) == []
+
+
 @pytest.mark.parametrize(
     ("command", "item", "files"),
     [
@@ -369,6 +386,8 @@ def test_the_folder_and_the_arguments_of_a_script_are_known(tmp_path, command, f
         ("open('x.csv', 'w')", []),
         ("Path('x.csv').write_text('')", []),
         ("frame.to_csv('x.csv')", []),
+        ("HERE = os.path.dirname(__file__)", []),
+        ("Path('x.csv').write_text(open('d/y.csv').read())", [("d/y.csv", False, False)]),
         ("'no path'", []),
         ("def (:", []),
     ],

@@ -34,6 +34,7 @@ from weft.frontends.pipelines.code.modules import (
     ModuleName,
     NameTarget,
 )
+from weft.frontends.pipelines.code.path_texts import PathText, paths_in
 from weft.frontends.pipelines.code.sources import OWN_PACKAGE, ModuleSource, parse_module, read_module
 from weft.frontends.pipelines.code.statements import DEFINITIONS, DottedName, ImportedName
 from weft.model.errors import ProgramError
@@ -55,6 +56,16 @@ def leaves(folder: str, function: str) -> dict[str, str]:
         if found is None:
             found = modules.leaves[function] = _leaves(modules, function)
         return dict(found)
+
+
+def paths_read(folder: str, function: str) -> list[tuple[PathText, str]]:
+    """Return the paths that the code of `leaves` names, except scripts that count, each with the folder of its module.
+
+    ProgramError: see `leaves`.
+    """
+    leaves(folder, function)
+    with _LOCK:
+        return list(_modules_in(Path(folder)).paths.get(function, ()))
 
 
 def loaded_files(folders: Sequence[str], script: str | None, text: str, module: str) -> list[str]:
@@ -97,6 +108,7 @@ def _leaves(modules: ModuleIndex, function: str) -> dict[str, str]:
         raise ProgramError(f"{found} has no {name!r} at its top level", hint="Define the function of a step there.")
     walk = DependencyWalk(modules)
     walk.begin(source, name)
+    modules.paths[function] = walk.paths()
     return {**own, **dict(sorted(walk.leaves.items()))}
 
 
@@ -111,6 +123,7 @@ class DependencyWalk:
         self._todo: list[NameTarget] = []
         self._loaded: dict[Path, ModuleSource] = {}
         self._changes: dict[ModuleName, list[tuple[ModuleSource, ast.stmt]]] = {}
+        self._used: dict[Path, tuple[ModuleSource, list[ast.stmt]]] = {}
 
     def begin(self, source: ModuleSource, name: str) -> None:
         """Walk from a name of a module, with the changes made by all modules that this one loads."""
@@ -123,6 +136,15 @@ class DependencyWalk:
         for module, statements in acts.items():
             self.leaves[f"import {module}"] = self.modules.text_of(statements)
         self.run()
+
+    def paths(self) -> list[tuple[PathText, str]]:
+        """Return the paths that the visited statements name, except scripts, each with the folder of its module."""
+        return [
+            (path, str(file.parent))
+            for file, (source, statements) in self._used.items()
+            for path in paths_in(statements, source.statements)
+            if not any(path.text in source.uses_of(one).scripts for one in statements)
+        ]
 
     def use(self, source: ModuleSource, name: str, rest: DottedName) -> None:
         """Queue a name of the top level of a module with its attributes `rest`; each is visited once."""
@@ -171,6 +193,7 @@ class DependencyWalk:
 
     def _all_of(self, source: ModuleSource, statement: ast.stmt) -> None:
         uses = source.uses_of(statement)
+        self._used.setdefault(source.path, (source, []))[1].append(statement)
         for chain in sorted(uses.names):
             self._name(source, chain)
         for imported, rest in sorted(uses.imported):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from weft.frontends.pipelines.code.sources import OWN_PACKAGE, ModuleSource, read_module
 from weft.frontends.pipelines.code.statements import (
@@ -30,6 +30,9 @@ from weft.frontends.pipelines.code.statements import (
 )
 from weft.model.errors import ProgramError
 from weft.store.results import DIGEST
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.code.path_texts import PathText
 
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 STANDARD_LIBRARY: Final = ""
@@ -76,6 +79,7 @@ class ModuleIndex:
         self._digests_of_binaries: dict[Path, str] = {}
         self._is_whole = True
         self.leaves: dict[str, dict[str, str]] = {}
+        self.paths: dict[str, list[tuple[PathText, str]]] = {}
 
     def is_as_it_was(self) -> bool:
         """Whether all files and folders that were read are unchanged and were readable."""

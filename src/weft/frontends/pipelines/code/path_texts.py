@@ -7,7 +7,7 @@ are reported only where they are part of a path, an argument of a function that 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 _LISTING: Final = frozenset({"glob", "iglob", "iterdir", "listdir", "rglob", "scandir", "walk"})
@@ -44,18 +44,22 @@ def paths_named(program: str) -> list[PathText]:
         tree = ast.parse(program)
     except (SyntaxError, ValueError):
         return []
-    return list(dict.fromkeys(_Paths(tree).found()))
+    return paths_in(tree.body, tree.body)
+
+
+def paths_in(statements: Sequence[ast.stmt], module: Sequence[ast.stmt]) -> list[PathText]:
+    """Return the paths in some statements of a module, which has the values of their names."""
+    return list(dict.fromkeys(_Paths(module).found(statements)))
 
 
 class _Paths:
-    """The paths in the syntax tree of a program."""
+    """The paths in the statements of a module."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self._tree = tree
+    def __init__(self, module: Sequence[ast.stmt]) -> None:
         self._inside: set[int] = set()
         """The nodes that are part of a path that was found."""
         values: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(tree):
+        for node in _walk(module):
             match node:
                 case (
                     ast.Assign(targets=[ast.Name(name)], value=value)
@@ -64,9 +68,9 @@ class _Paths:
                     values.setdefault(name, []).append(value)
         self._names = {name: found[0] for name, found in values.items() if len(found) == 1}
 
-    def found(self) -> Iterator[PathText]:
-        """Yield the paths, whole ones before their parts."""
-        for node in ast.walk(self._tree):  # from the outside to the inside
+    def found(self, statements: Sequence[ast.stmt]) -> Iterator[PathText]:
+        """Yield the paths of statements, whole ones before their parts."""
+        for node in _walk(statements):  # from the outside to the inside
             if id(node) in self._inside:
                 continue
             if isinstance(node, ast.Call):
@@ -81,11 +85,15 @@ class _Paths:
     def _call(self, node: ast.Call) -> Iterator[PathText]:
         name = _called(node.func)
         if name in _WRITERS or (name == "open" and _writes(node)):
-            self._take(node)
+            self._take(node.func)
+            for written in (*node.args, *(one.value for one in node.keywords)):
+                if isinstance(written, ast.JoinedStr) or self._path(written) is not None:
+                    self._take(written)
             return
         if (path := self._path(node)) is not None and (path.own or path.is_part or "/" in path.text):
             self._take(node)
-            yield path
+            if path.is_part or path.text.strip("./"):  # `HERE = Path(__file__).parent` reads nothing yet
+                yield path
             return
         if name in _LISTING:
             folder = node.func.value if isinstance(node.func, ast.Attribute) else None
@@ -157,6 +165,10 @@ class _Paths:
                 return base._replace(is_part=True)
             base = _below(base, [more.text], is_part=more.is_part)
         return base
+
+
+def _walk(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    return (node for statement in statements for node in ast.walk(statement))
 
 
 def _below(base: PathText, parts: list[str], *, is_part: bool) -> PathText:
