@@ -88,7 +88,8 @@ def test_a_plan_tells_stages_and_exchanges_and_runs_nothing(tables):
 
 
 @pytest.mark.parametrize("backend", ["threads", "processes"])
-def test_the_executed_graph_stands_beside_the_planned_one(tables, backend):
+def test_the_executed_graph_stands_beside_the_planned_one(tables, backend, monkeypatch):
+    monkeypatch.setattr("weft.queries.query.TINY_BYTES", 0)
     with opened(tables, backend=backend) as context:
         query = context.sql(TEXT)
         found = query.explained(analyze=True)
@@ -107,6 +108,19 @@ def test_the_executed_graph_stands_beside_the_planned_one(tables, backend):
         decided = [change for change in document["changes"] if change["kind"] == "manager_decided"]
         assert any("bytes in 32 partitions" in change["seen"] for change in decided)
         assert len(query.rows()) == 2
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_tiny_table_is_read_by_the_tasks_that_join_it(tables, backend):
+    with opened(tables, backend=backend) as context:
+        query = context.sql(TEXT)
+        found = query.explained(analyze=True)
+        assert "scan goods in each task" in str(found)
+        assert [each.stage.table for each in found.stages] == ["sales", "", ""]
+        answer = context.sql(TEXT, mode="whole").rows()
+        assert query.rows() == answer
+        twice = "select a.name, b.kind from goods a join goods b on a.good = b.kind where a.kind = 2"
+        assert sorted(context.sql(twice).rows()) == sorted(context.sql(twice, mode="whole").rows())
 
 
 GROUPED = "select good, sum(amount) as total from sales group by good order by total desc, good limit 3"
@@ -202,7 +216,8 @@ def test_html_is_one_escaped_page(tables):
             found.written("pdf")
 
 
-def test_runs_of_durable_contexts_are_explained_by_the_command_line(tables, tmp_path):
+def test_runs_of_durable_contexts_are_explained_by_the_command_line(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.queries.query.TINY_BYTES", 0)
     with opened(tables, durable=tmp_path / "state") as context:
         assert len(context.sql(TEXT).rows()) == 2
         assert context.sql("select kahan_sum(amount) from sales").rows() == [(79800.0,)]  # whole: no run of its own

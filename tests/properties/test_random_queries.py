@@ -133,6 +133,7 @@ def settings(rng):
     """Return settings of a query, each a name in a module and its value: small ones make many tasks of few rows."""
     return {
         "weft.queries.query.SMALL_BYTES": rng.choice([0, 4000, 1 << 20]),
+        "weft.queries.query.TINY_BYTES": rng.choice([0, 2000, 16 << 10]),
         "weft.frontends.sql.stages.TOP_ROWS": rng.choice([0, 3, 10_000]),
         "weft.queries.query.PARTITIONS": rng.choice([1, 2, 3, 5]),
         "weft.queries.query.TARGET_BYTES": rng.choice([1, 1000, 1 << 20]),

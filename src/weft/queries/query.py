@@ -24,7 +24,7 @@ from weft.frontends.sql.explaining import describe_stages
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.fragment import database, interruptible, nothing
 from weft.frontends.sql.mistakes import mistake
-from weft.frontends.sql.relations import Scan, children
+from weft.frontends.sql.relations import Scan, children, scans
 from weft.frontends.sql.stages import cut
 from weft.frontends.sql.tables import ViewTable
 from weft.frontends.sql.text import name_of
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 PARTITIONS: Final = 32
 TARGET_BYTES: Final = 32 << 20
 SMALL_BYTES: Final = 8 << 20
+TINY_BYTES: Final = 16 << 10
+"""Each task reads a side of a join in files of at most this size itself: that is less work than a task for all."""
 SHOWN_ROWS: Final = 20
 BATCH_ROWS: Final = 65_536
 ROWS: Final = "weft_rows"
@@ -383,7 +385,7 @@ class Query:
             try:
                 text, variables = bound(self.text, self._parameters)
                 relation = self._home.relation(text, variables, self._tables)
-                plan = cut(relation, self._weigh, small=SMALL_BYTES)
+                plan = cut(relation, self._weigh, small=SMALL_BYTES, tiny=TINY_BYTES)
                 with database() as connection:
                     check_plan(plan, [of for _, of in self._described], connection)
                 self._stages = plan
@@ -407,7 +409,8 @@ class Query:
         if plan is None:
             graph = Graph("query")
             return None, graph, [graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()]
-        splits = {stage.table: self._home.splits(stage.table) for stage in plan.stages if stage.table}
+        read = {scan.table for stage in plan.stages for scan in scans(stage.relation)}
+        splits = {table: self._home.splits(table) for table in read}
         waves = any(stage.enough is not None for stage in plan.stages)
         slots = self._home.slots if waves else 1  # a cluster has to be asked
         compiler = partial(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from weft.frontends.sql.expressions import NotCoveredError
-from weft.frontends.sql.relations import Relation, Scan, children
 from weft.frontends.sql.text import name_of, no_rows, received, sql_of
 
 if TYPE_CHECKING:
+    from weft.frontends.sql.relations import Scan
     from weft.frontends.sql.stages import QueryPlan
 
 
@@ -26,10 +26,7 @@ def check_plan(plan: QueryPlan, types: Sequence[str], connection: duckdb.DuckDBP
         for exchange in stage.exchanges:
             columns = ((name_of(at), of) for at, of in enumerate(exchange.types))
             views[received(exchange.number)] = no_rows(columns)
-        split = f"split_{stage.number}"
-        if stage.table:
-            views[split] = no_rows(_columns(stage.relation))
-        views[f"stage_{stage.number}"] = sql_of(stage.relation, {stage.table: split})
+        views[f"stage_{stage.number}"] = sql_of(stage.relation, _no_rows_of)
     given_by = ", ".join(f"{name} AS ({text})" for name, text in views.items())
     stages = ", ".join(f"stage_{stage.number}" for stage in plan.stages)
     try:
@@ -43,8 +40,7 @@ def check_plan(plan: QueryPlan, types: Sequence[str], connection: duckdb.DuckDBP
         raise NotCoveredError(f"the plan (a column of a stage has another type: {other})")
 
 
-def _columns(relation: Relation) -> list[tuple[str, str]]:
-    """Return the columns that the scan in a stage reads, once each."""
-    if isinstance(relation, Scan):
-        return list(dict.fromkeys((name, of) for name, of in relation.columns if name)) or [("rows", "BOOLEAN")]
-    return [column for child in children(relation) for column in _columns(child)]
+def _no_rows_of(scan: Scan) -> str:
+    """Return the SQL of the columns that a scan reads, once each, without rows."""
+    read = dict.fromkeys((name, of) for name, of in scan.columns if name)
+    return f"({no_rows(read or [('rows', 'BOOLEAN')])})"

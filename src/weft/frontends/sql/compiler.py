@@ -15,11 +15,13 @@ from weft.frontends.sql.relations import (
     MayMatch,
     Received,
     Relation,
+    Scan,
     SetOperation,
     Sort,
     SortSample,
     Window,
     children,
+    scans,
 )
 from weft.frontends.sql.stages import Branch, Exchange, ExchangeKind, QueryPlan, QueryStage
 from weft.frontends.sql.text import name_of, received, sort_key, sql_of
@@ -133,7 +135,9 @@ class _Compiler:
                 again = f":{len(inputs)}" if any(one.name == edge for one in inputs) else ""
                 inputs.append(self._input(exchange, source, edge + again, blocking=exchange.number in whole))
             tables.append((received(exchange.number), [one.name for one in inputs[first:]], columns))
-        params: dict[str, Any] = {"sql": sql_of(stage.relation, {stage.table: SPLIT}), "received": tables}
+        params: dict[str, Any] = {"sql": sql_of(stage.relation, self._rows_of), "received": tables}
+        if folders := {folder for scan in scans(stage.relation) for folder in self._tables[scan.table].folders}:
+            params["folders"] = sorted(folders)
         sent, body = self._sent.get(stage.number), RUN
         if sent is not None:
             partitions = params["partitions"] = self._partitions[stage.number]
@@ -160,6 +164,10 @@ class _Compiler:
         self.nodes.append(node)
         if stage.number in self._deciding:
             self._add_decider(self._deciding[stage.number])
+
+    def _rows_of(self, scan: Scan) -> str:
+        """Return the SQL of the rows that a task reads of a table: a name for those of its split, or all rows."""
+        return self._tables[scan.table].whole() if scan.whole else SPLIT
 
     def _has_one_task(self, numbers: tuple[int, ...]) -> bool:
         """Whether these are one stage, which has one task at most."""
@@ -188,7 +196,7 @@ class _Compiler:
     def _scan(self, stage: QueryStage, params: dict[str, Any], inputs: list[InputSpec]) -> dict[str, Any]:
         """Return the splits of a scan and what decides which of them are read."""
         table = self._tables[stage.table]
-        params |= {"split": SPLIT, "folders": table.folders}
+        params["split"] = SPLIT
         if _in_waves(stage):
             return {
                 "items": table.few(self.waved),

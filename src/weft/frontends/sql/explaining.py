@@ -139,7 +139,8 @@ class _Describer:
     @_columns.register
     def _(self, relation: Scan) -> list[str]:
         names = [name for name, _ in relation.columns]
-        step = f"scan {relation.table}: {_listed(names) or 'no columns'}"
+        each = " in each task" if relation.whole else ""
+        step = f"scan {relation.table}{each}: {_listed(names) or 'no columns'}"
         if relation.filters:
             step += f"; where {_listed([_text(one, names) for one in relation.filters], ' and ')}"
         self._steps.append(step)

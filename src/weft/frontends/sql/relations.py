@@ -6,7 +6,7 @@ output of both inputs, the left one first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,12 +19,16 @@ Types: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Rows of a table: the columns that are read, conditions on them, and which of them are the output."""
+    """Rows of a table: the columns that are read, conditions on them, and which of them are the output.
+
+    Each task reads the rows of its split, or if `whole` all rows of the table.
+    """
 
     table: str
     columns: tuple[tuple[str, str], ...]
     filters: tuple[Expression, ...]
     output: tuple[int, ...]
+    whole: bool = False
 
     @property
     def types(self) -> Types:
@@ -315,8 +319,8 @@ Relation: TypeAlias = (
     | Reuse
 )
 
-Tables: TypeAlias = Mapping[str, str]
-"""For the name of each table: the SQL of its rows, as it stands behind FROM."""
+RowsOf: TypeAlias = Callable[[Scan], str]
+"""Returns the SQL of the rows that a scan reads, as it stands behind FROM."""
 
 
 def children(relation: Relation) -> tuple[Relation, ...]:
@@ -332,3 +336,11 @@ def children(relation: Relation) -> tuple[Relation, ...]:
             return relation.input, relation.filter
         case _:
             return (relation.input,)
+
+
+def scans(relation: Relation) -> Iterator[Scan]:
+    """Yield the scans in a relation."""
+    if isinstance(relation, Scan):
+        yield relation
+    for child in children(relation):
+        yield from scans(child)

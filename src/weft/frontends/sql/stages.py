@@ -40,6 +40,7 @@ from weft.frontends.sql.relations import (
     Values,
     Window,
     children,
+    scans,
 )
 from weft.frontends.sql.text import FILTER_BITS
 
@@ -148,9 +149,13 @@ Weigh = Callable[[Relation], float]
 """Estimates the bytes of a relation from above."""
 
 
-def cut(relation: Relation, weigh: Weigh, *, small: float) -> QueryPlan:
-    """Return the stages of a relation. A side of a join of at most `small` bytes is sent to all tasks of the other."""
-    cutter = _Cutter(weigh, small)
+def cut(relation: Relation, weigh: Weigh, *, small: float, tiny: float = 0) -> QueryPlan:
+    """Return the stages of a relation.
+
+    A side of a join of at most `small` bytes is sent to all tasks of the other. They read the tables of one of at most
+    `tiny` bytes themselves.
+    """
+    cutter = _Cutter(weigh, small, tiny)
     results = tuple(cutter.stage(part) for part in cutter.parts(relation))
     return QueryPlan(tuple(cutter.stages), results)
 
@@ -169,10 +174,10 @@ def _moved(part: _Part, output: Sequence[Expression]) -> frozenset[int] | None:
 
 
 class _Cutter:
-    def __init__(self, weigh: Weigh, small: float) -> None:
+    def __init__(self, weigh: Weigh, small: float, tiny: float) -> None:
         self.stages: list[QueryStage] = []
         self._exchanges = 0
-        self._weigh, self._small = weigh, small
+        self._weigh, self._small, self._tiny = weigh, small, tiny
         self._sorted_by_one = small * SORTED
         self._shared: dict[int, list[int]] = {}
         self._weights: dict[int, float] = {}
@@ -392,9 +397,11 @@ class _Cutter:
             at_right = copied is relation.right
             rows, others = (left, right) if at_right else (right, left)
             match = _match(relation, rows, others, at_right=at_right)
+            if self._read_by_each(others) and (match is None or not self._may_prune(rows)):
+                return [_reading_too(relation, part, _whole(others[0].relation), at_right=at_right) for part in rows]
             exchange = self.exchange(_telling(others, match), ExchangeKind.BROADCAST)
             rows = _pruned(rows, match, exchange.sources[0])
-            return [self._beside(relation, part, exchange, at_right=at_right) for part in rows]
+            return [_beside(relation, part, exchange, at_right=at_right) for part in rows]
         unsure = self._unsure(relation, left, right) if keys else None
         if unsure is not None:
             return self._measured(relation, keys, left, right, at_right=unsure is relation.right)
@@ -435,7 +442,7 @@ class _Cutter:
         rows = _pruned(rows, match, small[0])
         self._exchanges += 1
         copies = replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
-        copied = [self._beside(relation, part, copies, at_right=at_right) for part in rows]
+        copied = [_beside(relation, part, copies, at_right=at_right) for part in rows]
         exchanged = Branch(small, "exchanged", small=False, under=self._small)
         apart = [_within(part, exchanged) for part in rows]
         measured = _reading(exchange)
@@ -494,6 +501,19 @@ class _Cutter:
         lightest = min(able, key=self.weight)
         return lightest if not keyed or self.weight(lightest) <= self._small else None
 
+    def _read_by_each(self, parts: Sequence[_Part]) -> bool:
+        """Whether each task that needs all rows of these parts reads them itself: they are in tiny tables alone."""
+        return (
+            len(parts) == 1
+            and not parts[0].exchanges
+            and not parts[0].branches
+            and self._weigh(parts[0].relation) <= self._tiny
+        )
+
+    def _may_prune(self, parts: Sequence[_Part]) -> bool:
+        """Whether the tables of these parts may have several splits, some of which need not be read."""
+        return any(self._weigh(scan) > self._small for part in parts for scan in scans(part.relation) if not scan.whole)
+
     def _unsure(self, relation: Join, left: list[_Part], right: list[_Part]) -> Relation | None:
         """Return the side that may be small though its upper bound is not.
 
@@ -515,16 +535,34 @@ class _Cutter:
         """Return the estimated bytes of a relation, also of those that it shares with others."""
         return self._weigh(relation) + sum(self._weights.get(number, 0) for number in _reused(relation))
 
-    @staticmethod
-    def _beside(relation: Join, part: _Part, exchange: Exchange, *, at_right: bool) -> _Part:
-        """Return the part that joins its rows with copies of the other side, which is `at_right`."""
-        copies = Received(exchange.number, exchange.types)
-        if at_right:
-            made = replace(relation, left=part.relation, right=copies)
-        else:
-            made = replace(relation, left=copies, right=part.relation)
-        hashed = part.hashed if at_right else None
-        return replace(part, relation=made, exchanges=(*part.exchanges, exchange), hashed=hashed, enough=None)
+
+def _beside(relation: Join, part: _Part, exchange: Exchange, *, at_right: bool) -> _Part:
+    """Return the part that joins its rows with copies of the other side, which is `at_right`."""
+    made = _reading_too(relation, part, Received(exchange.number, exchange.types), at_right=at_right)
+    return replace(made, exchanges=(*made.exchanges, exchange))
+
+
+def _reading_too(relation: Join, part: _Part, other: Relation, *, at_right: bool) -> _Part:
+    """Return the part that joins its rows with all rows of the other side, which is `at_right`."""
+    if at_right:
+        made = replace(relation, left=part.relation, right=other)
+    else:
+        made = replace(relation, left=other, right=part.relation)
+    return replace(part, relation=made, hashed=part.hashed if at_right else None, enough=None)
+
+
+def _whole(relation: Relation) -> Relation:
+    """Return a relation whose scans read all rows of their tables."""
+    match relation:
+        case Scan():
+            return replace(relation, whole=True)
+        case Values():
+            return relation
+        case Join():
+            return replace(relation, left=_whole(relation.left), right=_whole(relation.right))
+        case Filter() | Project() | Unnest() | Grouping() | Sort() | Limit() | Distinct() | Window():
+            return replace(relation, input=_whole(relation.input))
+    raise AssertionError(f"{type(relation).__name__} is not read by each task")
 
 
 def _within(part: _Part, branch: Branch) -> _Part:
@@ -592,7 +630,7 @@ def _scanned(relation: Relation, at: int) -> str:
     """Return the column of a scanned table that is the column `at`; "" if there is none."""
     match relation:
         case Scan():
-            return relation.columns[relation.output[at]][0]
+            return "" if relation.whole else relation.columns[relation.output[at]][0]
         case Filter():
             return _scanned(relation.input, at)
         case Project():

@@ -160,6 +160,10 @@ class TableSplits:
         """Return the SQL of the rows of each split."""
         return [self._table.rows_in(split) for split in self._splits]
 
+    def whole(self) -> str:
+        """Return the SQL of all rows."""
+        return self._rows_in(self._splits)
+
     def few(self, most: int) -> list[str]:
         """Return the SQL of the rows of the first split, and of the others in at most `most` equal groups."""
         others = self._splits[1:]

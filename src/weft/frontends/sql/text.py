@@ -21,12 +21,12 @@ from weft.frontends.sql.relations import (
     Received,
     Relation,
     Reuse,
+    RowsOf,
     Scan,
     SetOperation,
     Shared,
     Sort,
     SortSample,
-    Tables,
     Unnest,
     Values,
     Window,
@@ -63,14 +63,14 @@ def no_rows(columns: Iterable[tuple[str, str]]) -> str:
     return f"SELECT {', '.join(f'CAST(NULL AS {of}) AS {identifier(name)}' for name, of in columns)} WHERE FALSE"
 
 
-def sql_of(relation: Relation, tables: Tables) -> str:
-    """Return a query for a relation; `tables` has the SQL of the tables that it scans."""
-    return _Writer(tables).write(relation)
+def sql_of(relation: Relation, rows_of: RowsOf) -> str:
+    """Return a query for a relation; `rows_of` returns the SQL of the rows of each of its scans."""
+    return _Writer(rows_of).write(relation)
 
 
 class _Writer:
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+    def __init__(self, rows_of: RowsOf) -> None:
+        self._rows_of = rows_of
 
     def write(self, relation: Relation) -> str:
         return self._write(relation)
@@ -90,7 +90,7 @@ class _Writer:
             for at, (name, of) in enumerate(relation.columns)
         )
         output = ", ".join(f"{name_of(at)} AS {name_of(to)}" for to, at in enumerate(relation.output))
-        inner = f"SELECT {read or '1'} FROM {self._tables[relation.table]}"
+        inner = f"SELECT {read or '1'} FROM {self._rows_of(relation)}"
         where = _where(relation.filters, name_of)
         return f"SELECT {output or '1 AS c0'} FROM ({inner}){where}"
 

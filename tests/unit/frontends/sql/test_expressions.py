@@ -35,7 +35,7 @@ def test_a_constant_of_a_plan_is_written_as_what_it_was(text):
     relation = planner.plan(f"SELECT {text}", {})
     assert isinstance(relation, Project)
     wanted = duckdb.execute(f"SELECT {text}, typeof({text})").fetchall()
-    found = duckdb.execute(f"SELECT c0, typeof(c0) FROM ({sql_of(relation, {})})").fetchall()
+    found = duckdb.execute(f"SELECT c0, typeof(c0) FROM ({sql_of(relation, str)})").fetchall()
     assert str(found) == str(wanted)
 
 

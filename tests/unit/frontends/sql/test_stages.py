@@ -4,6 +4,7 @@ import duckdb
 import pytest
 
 from weft.frontends.sql.planner import Planner
+from weft.frontends.sql.relations import scans
 from weft.frontends.sql.stages import ExchangeKind, cut
 from weft.frontends.sql.tables import FileTable
 
@@ -20,9 +21,9 @@ def planner(tmp_path_factory):
     return made
 
 
-def moves(planner, text, *, small=0):
+def moves(planner, text, *, small=0, tiny=0):
     """Return for each stage its table, and the movements of what it receives."""
-    plan = cut(planner.plan(text, {}), lambda relation: 1, small=small)
+    plan = cut(planner.plan(text, {}), lambda relation: 1, small=small, tiny=tiny)
     return [(stage.table, *(str(exchange.kind) for exchange in stage.exchanges)) for stage in plan.stages]
 
 
@@ -47,6 +48,27 @@ def test_a_join_shuffles_both_sides_or_copies_the_small_one(planner):
     assert moves(planner, text) == [("big",), ("other",), ("", "hash", "hash")]
     copied = moves(planner, text, small=1)
     assert sorted(copied) in ([("big",), ("other", "broadcast")], [("big", "broadcast"), ("other",)])
+
+
+def test_a_tiny_side_of_a_join_is_read_by_the_tasks_of_the_other(planner):
+    text = "SELECT big.s, other.d FROM big JOIN other ON big.a = other.b"
+    assert moves(planner, text, small=1, tiny=1) in ([("big",)], [("other",)])
+    full = "SELECT big.s, other.d FROM big FULL JOIN other ON big.a = other.b"
+    assert moves(planner, full, small=1, tiny=1)[2:] == [("", "hash", "hash")]
+    values = "SELECT big.s, n FROM big JOIN (VALUES (1, 'x'), (2, 'y')) t(k, n) ON big.a = k"
+    assert moves(planner, values, small=1, tiny=1) == [("big",)]
+
+
+def test_a_tiny_side_that_may_prune_splits_is_a_stage(planner):
+    text = "SELECT big.s, other.d FROM big JOIN other ON big.a = other.b"
+    plan = cut(planner.plan(text, {}), _weight_of_two, small=4, tiny=1)
+    assert [stage.table for stage in plan.stages] == ["other", "big"]
+    assert plan.stages[1].pruning is not None
+
+
+def _weight_of_two(relation):
+    """Return the bytes of `big` and `other`: 5 and 1."""
+    return sum(5 if scan.table == "big" else 1 for scan in scans(relation))
 
 
 def test_groups_by_the_key_of_a_join_need_no_further_exchange(planner):
