@@ -251,3 +251,9 @@ def test_a_view_of_rows_in_memory_keeps_their_columns(context):
     del held
     assert (found.columns, found.types) == (['a "b"', "n", "X"], ["DOUBLE", "BIGINT", "UBIGINT"])
     assert found.rows() == [(1.5, 1, 1)]
+
+
+def test_columns_of_equal_names_become_columns_of_polars(context):
+    found = context.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a").polars()
+    assert found.columns == ["a", "a_2", "a_1", "a_3"]
+    assert found.rows() == [(1, 2, 3, 4)]
