@@ -1052,7 +1052,7 @@ OBJECTS = {
 }
 
 
-def typed(x) -> list:
+def typed(x) -> list[tuple[type, object]]:
     return [(type(one), one) for one in np.array(x, object).ravel()]
 
 
