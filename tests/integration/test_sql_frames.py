@@ -233,10 +233,11 @@ def test_a_condition_over_rows_in_memory_has_the_rules_of_values(context, condit
     "values",
     [
         pyarrow.array([0, 1, 1_700_000_000_123_456_789], pyarrow.timestamp("ns")),
+        pyarrow.array([0, 1, 1_700_000_000_123_456], pyarrow.timestamp("us", "Europe/Berlin")),
         pyarrow.array([NAN, 0.0, 2.5]),
         pyarrow.array([2**64 - 1, 2**63, 0], pyarrow.uint64()),
     ],
-    ids=["nanoseconds", "doubles", "large numbers"],
+    ids=["nanoseconds", "moments", "doubles", "large numbers"],
 )
 def test_a_join_of_rows_in_memory_finds_all_equal_keys(context, values):
     held = pyarrow.table({"x": values})
