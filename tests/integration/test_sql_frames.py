@@ -206,3 +206,55 @@ def test_sums_of_integers_are_integers_in_frames(context):
     assert found.polars().schema["n"] == polars.Int64
     assert context.sql("SELECT sum(k) AS k FROM t").pandas()["k"].dtype == "int64"
     assert context.sql("SELECT sum(k) AS k FROM t WHERE false").pandas()["k"].isna().all()
+
+
+NAN = float("nan")
+FILTERED = {
+    "x > 1": (pyarrow.array([0.5, 1.5, NAN, None]), [1, 2]),
+    "x <= 'nan'::double": (pyarrow.array([0.5, NAN, None]), [0, 1]),
+    "x in (select x from held)": (pyarrow.array([0.0, -0.0, NAN, None]), [0, 1, 2]),
+    "x.p > 1": (pyarrow.array([{"p": NAN}, {"p": 1.0}, None]), [0]),
+    "x in (0, 18446744073709551615)": (pyarrow.array([0, 2**64 - 1, 2**63, None], pyarrow.uint64()), [0, 1]),
+    "x > '00:00:00'": (pyarrow.array([0, 1000, None], pyarrow.time64("ns")), [1]),
+    "x > 'a' and x in (select x from held)": (pyarrow.array(["a", "b" * 20, None], pyarrow.string_view()), [1]),
+}
+
+
+@pytest.mark.parametrize("condition", FILTERED)
+def test_a_condition_over_rows_in_memory_has_the_rules_of_values(context, condition):
+    values, expected = FILTERED[condition]
+    held = pyarrow.table({"x": values, "place": range(len(values))})
+    found = context.sql(f"SELECT place FROM held WHERE {condition} ORDER BY place")
+    del held
+    assert found.rows() == [(place,) for place in expected]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pyarrow.array([0, 1, 1_700_000_000_123_456_789], pyarrow.timestamp("ns")),
+        pyarrow.array([0, 1, 1_700_000_000_123_456], pyarrow.timestamp("us", "Europe/Berlin")),
+        pyarrow.array([NAN, 0.0, 2.5]),
+        pyarrow.array([2**64 - 1, 2**63, 0], pyarrow.uint64()),
+    ],
+    ids=["nanoseconds", "moments", "doubles", "large numbers"],
+)
+def test_a_join_of_rows_in_memory_finds_all_equal_keys(context, values):
+    held = pyarrow.table({"x": values})
+    found = context.sql("SELECT count(*) FROM held a JOIN held b ON a.x = b.x")
+    del held
+    assert found.rows() == [(3,)]
+
+
+def test_a_view_of_rows_in_memory_keeps_their_columns(context):
+    held = pyarrow.table({'a "b"': [1.5, NAN], "n": [1, 2], "X": pyarrow.array([1, None], pyarrow.uint64())})
+    found = context.sql("FROM held WHERE n = 1")
+    del held
+    assert (found.columns, found.types) == (['a "b"', "n", "X"], ["DOUBLE", "BIGINT", "UBIGINT"])
+    assert found.rows() == [(1.5, 1, 1)]
+
+
+def test_columns_of_equal_names_become_columns_of_polars(context):
+    found = context.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a").polars()
+    assert found.columns == ["a", "a_2", "a_1", "a_3"]
+    assert found.rows() == [(1, 2, 3, 4)]

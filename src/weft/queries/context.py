@@ -26,7 +26,17 @@ from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageErr
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
 from weft.queries.query import ROWS, Query, plain
-from weft.queries.sources import Grants, arrow_table, file_table, outside, plain_parameters, reader_of, stamps, table_of
+from weft.queries.sources import (
+    Grants,
+    arrow_table,
+    compared_alike,
+    file_table,
+    outside,
+    plain_parameters,
+    reader_of,
+    stamps,
+    table_of,
+)
 from weft.queries.statements import read_statement, referenced
 from weft.queries.writing import replaced
 from weft.runs.sessions import size_of
@@ -54,6 +64,8 @@ LEAST_BYTES: Final = 256 << 20
 IDLE_CONNECTIONS: Final = 4
 """The connections that wait for the next query, at most."""
 NONE: Final[Mapping[str, SqlTable]] = MappingProxyType({})
+IN_MEMORY: Final = "weft_memory_"
+"""The beginning of the name of rows in memory whose table is a view of them."""
 _FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH TIME ZONE|TIMESTAMP_|VARIANT|GEOMETRY")
 """Types that Parquet has not; their values are kept as texts."""
 _SEVERAL: Final = re.compile(r"(?i)\b(?:PARTITION_BY|PER_THREAD_OUTPUT|FILE_SIZE_BYTES|ROW_GROUPS_PER_FILE)\b")
@@ -555,14 +567,21 @@ def described(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
 def _register(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
     """Make a table in memory known to a connection. DefinitionError: it has a type that DuckDB does not know."""
+    apart = [at for at, field in enumerate(table.schema) if not compared_alike(field.type)]
+    rows = f"{IN_MEMORY}{name}" if apart else name
     try:
-        connection.register(name, table)
+        connection.register(rows, table)
     except duckdb.Error as error:
         columns = ", ".join(f"{field.name} {field.type}" for field in table.schema)
         raise DefinitionError(
             f"the table {name} ({columns}) cannot be read: {str(error).split(': ', 1)[-1]}",
             hint="Cast the column to a type of DuckDB, or leave it out.",
         ) from None
+    if apart:  # DuckDB has Arrow compare plain columns, and compares expressions itself
+        found = [identifier(row[0]) for row in connection.execute(f"DESCRIBE {identifier(rows)}").fetchall()]
+        same = ", ".join(f"CASE WHEN {found[at]} IS NULL THEN NULL ELSE {found[at]} END AS {found[at]}" for at in apart)
+        view = f"SELECT * REPLACE ({same}) FROM {identifier(rows)}"
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {identifier(name)} AS {view}")
 
 
 def _check_columns(connection: duckdb.DuckDBPyConnection, name: str) -> None:

@@ -35,6 +35,18 @@ def for_frames(table: pa.Table, types: Sequence[str]) -> pa.Table:
     return as_durations(table)
 
 
+def with_own_names(table: pa.Table) -> pa.Table:
+    """Return a table whose columns have different names: a repeated one gets a number, as DuckDB gives it."""
+    names: list[str] = []
+    for name in table.column_names:
+        number, own = 0, name
+        while own in names or (number and own in table.column_names):
+            number += 1
+            own = f"{name}_{number}"
+        names.append(own)
+    return table.rename_columns(names)
+
+
 def as_durations(table: pa.Table) -> pa.Table:
     """Return a table with columns of intervals as durations in microseconds; a month has 30 days."""
     for at, field in enumerate(table.schema):

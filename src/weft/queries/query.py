@@ -32,7 +32,7 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, TaskError, UsageError
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
-from weft.queries.frames import for_frames
+from weft.queries.frames import for_frames, with_own_names
 from weft.queries.hugeints import as_decimals
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
@@ -214,9 +214,10 @@ class Query:
     def polars(self) -> Any:
         """Return the rows as a data frame of Polars, with intervals and HUGEINT as `pandas` gives them.
 
+        Columns of equal names get numbers: `a`, `a_1`.
         MissingExtraError: Polars is not installed.
         """
-        return imported("polars").from_arrow(for_frames(self.arrow(), self.types))
+        return imported("polars").from_arrow(with_own_names(for_frames(self.arrow(), self.types)))
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values."""

@@ -156,6 +156,24 @@ def arrow_table(source: Any) -> pa.Table | None:
     return None
 
 
+def compared_alike(of: pa.DataType) -> bool:
+    """Whether Arrow compares values of a type in memory as DuckDB does, which leaves filters of scans to it.
+
+    For Arrow NaN is not the greatest number, and -0.0 is in no list with 0.0. Nanoseconds are cut off in bounds of
+    joins, and of other types Arrow has no such comparisons.
+    """
+    if pa.types.is_dictionary(of):
+        return compared_alike(of.value_type)
+    if pa.types.is_struct(of):
+        return all(compared_alike(of.field(at).type) for at in range(of.num_fields))
+    if pa.types.is_timestamp(of):
+        return of.unit != "ns" and of.tz is None  # for a zone DuckDB needs another package
+    if pa.types.is_time(of):
+        return bool(of.unit != "ns")
+    views = pa.types.is_string_view(of) or pa.types.is_binary_view(of)
+    return not (views or pa.types.is_floating(of) or pa.types.is_uint64(of))
+
+
 def plain_parameters(parameters: Any) -> Any:
     """Return values of parameters, also in lists and mappings, with numbers of NumPy as those of Python."""
     numpy = sys.modules.get("numpy")

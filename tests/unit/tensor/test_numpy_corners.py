@@ -2,6 +2,8 @@
 
 import datetime
 import operator
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -1041,3 +1043,71 @@ def test_products_of_lengths_of_time_that_are_no_numbers_are_refused(other):
     times = wt.asarray(np.array([1, 2], "m8[s]"))
     with pytest.raises(TypeError):
         wt.dot(times, wt.asarray(np.array([1, 2], other) if isinstance(other, str) else [other, other])).fetch()
+
+
+OBJECTS = {
+    "numbers": [1, 2.5, 10**30, -3],
+    "decimals": [Decimal("1.1"), Decimal("2.25"), Decimal(-3), Decimal("0.5")],
+    "fractions": [Fraction(1, 3), Fraction(2, 5), Fraction(-1), Fraction(7, 2)],
+}
+
+
+def typed(x) -> list[tuple[type, object]]:
+    return [(type(one), one) for one in np.array(x, object).ravel()]
+
+
+@pytest.mark.parametrize("method", ["lower", "higher", "nearest", "inverted_cdf"])
+@pytest.mark.parametrize("values", OBJECTS.values(), ids=OBJECTS)
+def test_quantiles_of_objects_are_the_objects(values, method):
+    given = np.array([values, values[::-1]], object)
+    for axis in (0, 1, None):
+        wanted = np.quantile(given, 0.3, axis=axis, method=method)
+        found = wt.quantile(wt.asarray(given, chunk_size=2), 0.3, axis=axis, method=method)
+        assert found.dtype == object
+        made = found.fetch()
+        assert typed(made) == typed(np.array(wanted, object))
+
+
+@pytest.mark.parametrize("name", ["mean", "var", "median"])
+@pytest.mark.parametrize("values", [OBJECTS["decimals"], OBJECTS["fractions"]], ids=["decimals", "fractions"])
+def test_statistics_of_objects_are_exact(values, name):
+    given = np.array([values, values[::-1]], object)
+    found = getattr(wt, name)(wt.asarray(given, chunk_size=(1, 2)), axis=1).fetch()
+    wanted = getattr(np, name)(given, axis=1)
+    assert found.dtype == object
+    assert [type(one) for one in found] == [type(one) for one in wanted]
+    assert [float(one) for one in found] == pytest.approx([float(one) for one in wanted])
+
+
+def test_the_mean_of_some_fractions_of_unknown_length():
+    given = np.array(OBJECTS["fractions"], object)
+    x = wt.asarray(given, chunk_size=2)
+    assert typed(wt.mean(x[x > 0]).fetch()) == typed(np.array(np.mean(given[given > 0]), object))
+    assert typed(wt.mean(x, where=x > 0).fetch()) == typed(np.array(np.mean(given[given > 0]), object))
+
+
+def test_the_variance_of_some_objects():
+    given = np.array([1, 2.5, 4, -3], object)
+    found = wt.var(wt.asarray(given, chunk_size=2), where=wt.asarray(given > 0, chunk_size=2)).fetch()
+    assert float(found) == pytest.approx(np.var(given.astype(float), where=given > 0))
+
+
+def test_running_sums_of_texts_join_them_in_order():
+    given = np.array(["a", "b", "c", "d", "e"], object)
+    assert wt.cumsum(wt.asarray(given, chunk_size=2)).fetch().tolist() == ["a", "ab", "abc", "abcd", "abcde"]
+
+
+@pytest.mark.parametrize("name", ["vdot", "vecdot"])
+def test_complex_objects_are_conjugated(name):
+    given = np.array([1j, 2, 3.5 - 1j], object)
+    x = wt.asarray(given, chunk_size=2)
+    assert getattr(wt, name)(x, x).fetch() == getattr(np, name)(given, given)
+    assert wt.var(x).fetch() == pytest.approx(np.var(given))
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 2)])
+def test_records_that_are_not_zero_are_counted(shape):
+    given = np.zeros(shape, "i4,f8,U3")
+    given.ravel()[:1] = (0, 0.5, "")
+    x = wt.asarray(given, chunk_size=1)
+    assert wt.count_nonzero(x).fetch() == np.count_nonzero(given) == 1

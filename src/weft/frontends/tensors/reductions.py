@@ -157,18 +157,25 @@ def _reduce_unknown(
     return finished(call(_there, made, made.grid, dtype, name=name, **kwargs), axes, keepdims=keepdims)
 
 
+def counter(dtype: DType) -> DType:
+    """Return the dtype of numbers of elements: integers for objects, as decimals and fractions divide by no float."""
+    return np.dtype(np.int64 if dtype.kind == "O" else np.float64)
+
+
 def count_along(node: ArrayNode, axes: Sequence[int], *, keepdims: bool) -> ArrayNode | float:
     """Return the number of elements behind each element of a reduction: a node if it depends on values."""
+    dtype = counter(node.dtype)
     if all(node.grid[axis].known for axis in axes):
-        return float(prod([node.grid[axis].size for axis in axes]))
-    part = call(_many, node, parts_grid(node.grid, axes), np.dtype(float), name="count", axes=tuple(axes))
+        count = prod([node.grid[axis].size for axis in axes])
+        return count if dtype.kind == "i" else float(count)
+    part = call(_many, node, parts_grid(node.grid, axes), dtype, name="count", axes=tuple(axes), dtype=dtype)
     made = tree(part, tuple(axes), combine_ufunc, {"fn": np.add, "axes": tuple(axes)})
     return finished(made, tuple(axes), keepdims=keepdims)
 
 
-def _many(x: Chunk, *, axes: tuple[int, ...]) -> Chunk:
+def _many(x: Chunk, *, axes: tuple[int, ...], dtype: DType) -> Chunk:
     shape = [1 if axis in axes else n for axis, n in enumerate(x.shape)]
-    return np.full(shape, float(prod([x.shape[axis] for axis in axes])))
+    return np.full(shape, prod([x.shape[axis] for axis in axes]), dtype)
 
 
 # Moments: (count, mean, sum of squared distances from the mean), one element for each chunk.
@@ -187,6 +194,8 @@ def _moments(x: Chunk, *, axes: tuple[int, ...], dtype: DType) -> Chunk:
 
 
 def _square(x: Chunk) -> Chunk:
+    if isinstance(x, np.ndarray) and x.dtype.kind == "O":
+        return x * np.conjugate(x)
     return (x * np.conj(x)).real if np.iscomplexobj(x) else np.square(x, out=x) if isinstance(x, np.ndarray) else x * x
 
 
@@ -200,15 +209,19 @@ def _combine_moments(parts: list[Any], *, axes: tuple[int, ...]) -> Any:
             continue
         total = count + n
         delta = other - mean
-        squares = squares + more + _square(delta * 1) * (count * n / total)
-        mean = mean + delta * (n / total)
+        if mean.dtype.kind == "O":  # decimals and fractions take no float
+            squares, mean = squares + more + _square(delta) * (count * n) / total, mean + delta * n / total
+        else:
+            squares = squares + more + _square(delta * 1) * (count * n / total)
+            mean = mean + delta * (n / total)
         count = total
     return count, mean, squares
 
 
 def _variance(parts: Chunk, *, correction: float, dtype: DType) -> Chunk:
     count, _, squares = parts
-    return np.asarray(np.true_divide(squares, max(count - correction, 0)), dtype)
+    left = max(count - correction, 0)
+    return np.asarray(np.true_divide(squares, int(left) if dtype.kind == "O" and left == int(left) else left), dtype)
 
 
 def variance(
@@ -295,4 +308,4 @@ def _carried(place: ChunkPlace, x: Chunk, before: Any, *, fn: np.ufunc, axis: in
     at = place.at[axis]
     carry = before[tuple([slice(at, at + 1) if a == axis else slice(None) for a in range(before.ndim)])]
     made = _running(x, fn=fn, axis=axis, dtype=dtype)
-    return fn(made, carry, out=made) if at else made
+    return fn(carry, made, out=made) if at else made  # texts are joined in this order

@@ -194,5 +194,5 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     a, b = as_tensor(x1), as_tensor(x2)
     if b.ndim < 2 or not a.ndim:
         raise ValueError("vecmat: Input operand does not have enough dimensions, with gufunc signature (n),(n,m)->(m)")
-    left = apply(np.conjugate, a) if a.dtype.kind == "c" else a
+    left = apply(np.conjugate, a) if a.dtype.kind in "cO" else a
     return products.matmul(left[..., None, :], b)[..., 0, :]

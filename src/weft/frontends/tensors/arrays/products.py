@@ -115,7 +115,7 @@ def _paired(x1: Any, x2: Any, axis: int, name: str) -> tuple[ArrayNode, ArrayNod
 def vecdot(x1: ArrayLike, x2: ArrayLike, /, axis: int = -1) -> Tensor:
     """Return the products of vectors that lie along an axis, the first one conjugated."""
     left, right, at = _paired(x1, x2, axis, "vecdot")
-    first = apply(np.conjugate, Tensor(left)) if left.dtype.kind == "c" else Tensor(left)
+    first = apply(np.conjugate, Tensor(left)) if left.dtype.kind in "cO" else Tensor(left)
     product = apply(np.multiply, first, Tensor(right))
     return total(product, axis=at, dtype=product.dtype)
 
@@ -234,4 +234,4 @@ def inner(a: ArrayLike, b: ArrayLike) -> Tensor:
 def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Return the inner product of two arrays taken flat, the first conjugated."""
     flat = reshape(a, (-1,))
-    return _multiplied(apply(np.conjugate, flat) if flat.dtype.kind == "c" else flat, reshape(b, (-1,)))
+    return _multiplied(apply(np.conjugate, flat) if flat.dtype.kind in "cO" else flat, reshape(b, (-1,)))

@@ -72,8 +72,8 @@ def _order(fn: Any, x: ArrayLike, axis: Axis, keepdims: bool, q: Any = None, wei
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of no elements: the result has another dtype
         dtype = np.asarray(fn(np.ones(0 if empty else 1, node.dtype), **_wanted(q), **how, **sample)).dtype
-    if node.dtype.kind in "SU":
-        dtype = node.dtype  # a single text has only its own length
+    if node.dtype.kind in "SUO":
+        dtype = node.dtype  # a single text has only its own length, a single object the type of its value
     long = not by and order_statistics.is_long(node, axes) and all(cut.size for cut in front)
     node = node if long else whole_along(node, axes)
     left = [a for a in range(len(node.grid)) if keepdims or a not in axes]

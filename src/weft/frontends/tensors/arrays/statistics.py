@@ -19,7 +19,6 @@ from weft.frontends.tensors.blocks import where as choose
 from weft.frontends.tensors.nodes import ArrayNode
 
 if TYPE_CHECKING:
-    from weft.frontends.tensors.nodes import ArrayNode
     from weft.frontends.tensors.types import ArrayLike, Axis, Chunk, DType, DTypeLike
 
 
@@ -158,7 +157,12 @@ def count_nonzero(x: ArrayLike, /, axis: Axis = None, keepdims: bool = False) ->
 
 
 def _as_bool(x: Chunk) -> Chunk:
-    return x.astype(bool)
+    if x.dtype.kind != "V":
+        return x.astype(bool)
+    flat = np.ravel(x)  # records are non-zero by their fields, and are no truth values
+    made = np.zeros(flat.shape, bool)
+    made[np.nonzero(flat)] = True
+    return made.reshape(x.shape)
 
 
 @public("a", ignored="combine_size", method=True, out=3)
@@ -182,7 +186,7 @@ def _count_along(node: ArrayNode, axis: Axis, keepdims: bool, where: Any) -> Arr
     if where is True:
         return reductions.count_along(node, reductions.axes_of(axis, len(node.grid)), keepdims=keepdims)
     mask = shaping.broadcast_to(shaping.cast(as_node(where), np.dtype(bool)), node.grid)
-    return reductions.reduce(np.add, mask, axis, keepdims=keepdims, dtype=np.dtype(float), name="count")
+    return reductions.reduce(np.add, mask, axis, keepdims=keepdims, dtype=reductions.counter(node.dtype), name="count")
 
 
 @public("a", ignored="combine_size", method=True, out=3)
@@ -228,7 +232,7 @@ def _two_pass_variance(x: Any, axis: Axis, dtype: Any, less: float, keepdims: bo
     kind = dtype or (node.dtype if node.dtype == np.float16 else squares.dtype)
     total = sum(squares, axis, reductions.accumulator(kind), keepdims=keepdims, where=where)
     count = _count_along(squares.node, axis, keepdims, where)
-    fewer = apply(np.maximum, apply(np.subtract, Tensor(count) if not isinstance(count, float) else count, less), 0.0)
+    fewer = apply(np.maximum, apply(np.subtract, Tensor(count) if isinstance(count, ArrayNode) else count, less), 0.0)
     return apply(np.true_divide, total, fewer).astype(kind)
 
 
