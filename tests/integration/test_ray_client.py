@@ -23,6 +23,8 @@ from weft.store.state import DRIVER, owned
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytest.importorskip("grpc", reason="Ray's client is not installed")
+PATIENCE = "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S", "150"
+"""How long Ray's server waits for the process of a client, which takes long on a busy machine."""
 WAITING = "echo begun >> begun; while ! test -e go; do sleep 0.05; done; echo done >> done"
 
 
@@ -39,6 +41,8 @@ def port():
 @pytest.fixture(scope="module")
 def cluster(port):
     with ExitStack() as undo:
+        environ = undo.enter_context(pytest.MonkeyPatch.context())
+        environ.setenv(*PATIENCE)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # Ray forgets to close the logs of the client's server
             found = undo.enter_context(running_cluster(2, ray_client_server_port=port))
@@ -173,6 +177,37 @@ def test_an_order_from_inside_of_the_network_needs_no_client(project, cluster, a
     code, _, err = project.weft("cancel", "run-000001")
     assert code == 0, err
     until(lambda: not owned(project.folder_of()), "the end of the run")
+    nothing_is_left(cluster)
+
+
+@pytest.fixture
+def laptop(tmp_path, address):
+    """A project whose files travel by a URL."""
+    made = Project(tmp_path / "project")
+    made.environ |= {"RAY_ADDRESS": address, "WEFT_STORAGE": f"file://{tmp_path}/shared"}
+    return made
+
+
+def test_a_run_in_the_background_whose_files_travel_by_a_url(laptop, cluster, tmp_path):
+    outputs = {"output": ["made"]}
+    waiting = (
+        f"echo said; touch {tmp_path}/begun; until test -e {tmp_path}/go; do sleep 0.05; done; echo 1 > {{{{made}}}}"
+    )
+    laptop.write({"a": {"command": waiting, "artifacts": outputs}})
+
+    def told(*words):
+        code, out, err = laptop.weft(*words)
+        assert code == 0, (out, err)
+        return out
+
+    assert told("run", "../project/run.yaml", "-d", "--backend", "ray").split()[0] == "run-000001"
+    until((tmp_path / "begun").exists, "the step")
+    assert "running" in told("ls")
+    told("why", "run-000001")
+    (tmp_path / "go").touch()
+    until(lambda: "succeeded" in told("show", "run-000001"), "the end")
+    assert "said" in told("logs", "run-000001/a")
+    assert len(told("fetch", "run-000001").split()) == 1
     nothing_is_left(cluster)
 
 

@@ -33,6 +33,7 @@ _SETTINGS: Final = 4
 """The type of the frame with which each end of a connection of HTTP/2 begins."""
 _EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _MOMENT_S: Final = 1.0
+_SLOW_HEAD: Final = " Or try again: a busy head needs more time (RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S there)."
 _VERSIONS: Final = re.compile(r"started with:\s+Ray: (\S+)\s+Python: (\S+)")
 _connecting = threading.Lock()
 _connections = 0
@@ -105,7 +106,8 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
             raise UsageError(
                 f"the Ray cluster at {where} does not let this process in, or does not answer it: {error}",
                 hint="If it asks for tokens (`ray start` on a machine with ~/.ray/auth_token does), set "
-                "RAY_AUTH_MODE=token here.",
+                "RAY_AUTH_MODE=token here."
+                + (_SLOW_HEAD if where.startswith(SCHEME) and "server failed" in str(error) else ""),
             ) from error
         raise UsageError(
             "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
