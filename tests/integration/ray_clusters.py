@@ -9,14 +9,14 @@ TRIES = 3
 
 
 @contextmanager
-def running_cluster(nodes: int) -> Iterator[Any]:
-    """Run a cluster of nodes with one core each."""
+def running_cluster(nodes: int, **head: Any) -> Iterator[Any]:
+    """Run a cluster of nodes with one core each; `head` has further arguments for the first."""
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "include_dashboard": False}
     for last in (False,) * (TRIES - 1) + (True,):
         try:
-            found = Cluster(initialize_head=True, head_node_args=node)
+            found = Cluster(initialize_head=True, head_node_args=node | head)
             break
         except RuntimeError:
             if last:

@@ -182,7 +182,7 @@ def test_a_machine_that_leaves_and_one_that_joins(cluster):
 
 
 def test_a_connection_that_takes_a_while_is_said(cluster, monkeypatch, capfd):
-    monkeypatch.setattr(importlib.import_module("weft.backends.ray"), "_MOMENT_S", 0.0)
+    monkeypatch.setattr(importlib.import_module("weft.backends.ray_connecting"), "_MOMENT_S", 0.0)
     with weft.Session("ray"):
         pass
     assert f"weft: connecting to the Ray cluster at {cluster.address}\n" in capfd.readouterr().err
@@ -379,7 +379,7 @@ def test_without_a_cluster_the_next_step_is_named(monkeypatch):
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_another_program_at_the_address_is_said(monkeypatch, answer):
-    monkeypatch.setattr("weft.backends.ray.CONNECT_S", 1.0)
+    monkeypatch.setattr("weft.backends.ray_connecting.CONNECT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():

@@ -192,7 +192,7 @@ def test_the_cluster_is_named_by_an_option(project):
     [
         (("--env", "gone.txt"), "gone.txt cannot be read: No such file"),
         (("--working-dir", "gone"), "gone is no folder"),
-        (("--cluster", "ray://10.0.0.7:10001"), "the address of Ray's client"),
+        (("--cluster", "ray://127.0.0.1:1"), "no Ray cluster answers at ray://127.0.0.1:1"),
     ],
 )
 def test_what_the_machines_cannot_have_is_said_before_the_run(project, options, said):

@@ -60,7 +60,7 @@ def test_weft_encrypts_where_ray_does(environ):
 )
 def test_a_wrong_setting_is_named_before_ray_waits(environ, changes, wanted):
     said = run(
-        "from weft.backends.ray import tls_files\nimport os\ntls_files(os.environ)\n",
+        "from weft.backends.ray_connecting import tls_files\nimport os\ntls_files(os.environ)\n",
         {name: value for name, value in (environ | changes).items() if value},
     )
     assert wanted in said.stderr

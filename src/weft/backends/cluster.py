@@ -541,9 +541,13 @@ class Cluster(LocalBackend):
         self.loop.node_lost(node.number, f"node {node.about.name} is lost: {reason}")
         self.draining.drop_copies(node)
         if not self._workers and not self.others_may_join:
-            self._broken = f"no node is left; the last one, {node.about.name}, was lost: {reason}"
-            for job in list(self.loop.jobs):
-                self.loop.post(job, CancelRequested(self.loop.clock.now(), self._broken, force=True))
+            self.give_up(f"no node is left; the last one, {node.about.name}, was lost: {reason}")
+
+    def give_up(self, reason: str) -> None:
+        """End all jobs, and begin no others: no node will come."""
+        self._broken = reason
+        for job in list(self.loop.jobs):
+            self.loop.post(job, CancelRequested(self.loop.clock.now(), reason, force=True))
 
     def _locate_held(self) -> None:
         """Report the outputs that are held here: no node's loss makes their tasks run again.

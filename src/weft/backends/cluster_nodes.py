@@ -12,11 +12,11 @@ from weft.backends.process_jobs import NOT_SENT
 from weft.engine.provider import FixedProvider, NodeKind, NodeSpec
 from weft.model.resources import Resources
 from weft.store import peers
+from weft.store.handshake import Credentials, Dial, dial_tcp
 from weft.worker.lease import WorkerLease
 
 if TYPE_CHECKING:
     from weft.store.api import ChunkPin
-    from weft.store.handshake import Credentials
 
 
 class NodeAddress(NamedTuple):
@@ -29,18 +29,19 @@ class NodeAddress(NamedTuple):
 
 
 class NodeNetwork(BackendThreads):
-    """The connections of a process with the nodes of a cluster, over TCP, beside its threads."""
+    """The connections of a process with the nodes of a cluster, beside its threads. `dial` reaches the nodes."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, dial: Dial = dial_tcp) -> None:
         self.credentials = credentials
+        self.dial = dial
 
     def connect(self, address: tuple[str, int], take: Take, lost: Lost) -> Link:
         """Connect to a node. OSError, ForbiddenError: see `NodeLink.connect`."""
-        return NodeLink.connect(address, self.credentials, take, lost)
+        return NodeLink.connect(address, self.credentials, take, lost, self.dial)
 
     def open_reader(self) -> None:
         """Read chunks at nodes from now on."""
-        peers.open_reader(self.credentials)
+        peers.open_reader(self.credentials, self.dial)
 
     def close_reader(self) -> None:
         """Read no more chunks at nodes."""

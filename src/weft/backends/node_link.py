@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.backends.pulse import BEAT_S, Pulse, framed, unframed
-from weft.store.handshake import Credentials, connect, receive_into
+from weft.store.handshake import Credentials, Dial, connect, dial_tcp, receive_into
 from weft.worker.link import LOST_S
 
 if TYPE_CHECKING:
@@ -82,9 +82,10 @@ class NodeLink:
         credentials: Credentials,
         take: Take,
         lost: Lost,
+        dial: Dial = dial_tcp,
     ) -> NodeLink:
         """Connect to a node. OSError, ForbiddenError: see `handshake.connect`."""
-        sock = connect(address, credentials, PURPOSE, timeout_s=LOST_S)
+        sock = connect(address, credentials, PURPOSE, timeout_s=LOST_S, dial=dial)
         sock.settimeout(None)
         return cls(sock, take, lost)
 

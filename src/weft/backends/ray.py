@@ -12,14 +12,12 @@ import logging
 import os
 import platform
 import re
-import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ray
@@ -28,10 +26,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weft._version import __version__
 from weft.backends.cluster import Cluster
-from weft.backends.cluster_nodes import NodeAddress, NodeConnection
-from weft.backends.ray_environments import failure, folder, packages
+from weft.backends.cluster_nodes import NodeAddress, NodeConnection, NodeNetwork
+from weft.backends.ray_client import ClientRelay, by_client
+from weft.backends.ray_connecting import connect, disconnect, tls_files
+from weft.backends.ray_environments import failure, packages
 from weft.backends.ray_places import LOOK_S, RayReservation
-from weft.backends.ray_prints import are_printed, print_marks, print_to_stderr, wait_for_marks
+from weft.backends.ray_prints import are_printed, print_marks, wait_for_marks
 from weft.backends.scaling import ACCELERATOR, BUNDLES, Bundle, ScalingProvider, ScalingRequests, bundle
 from weft.engine.machines.task import TaskState
 from weft.engine.provider import NodeKind
@@ -39,8 +39,7 @@ from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, UsageError, WeftError
 from weft.model.resources import Resources
 from weft.model.wording import counted
-from weft.store.handshake import receive_exactly
-from weft.store.tls import TlsFiles, check_files, check_grpc
+from weft.store.handshake import Credentials
 
 if TYPE_CHECKING:
     from weft.engine.ports import Shell
@@ -51,24 +50,16 @@ READY_S: Final = 60.0
 """Seconds within which the actor of a node must answer."""
 INSTALL_S: Final = 1800.0
 """Seconds within which Ray must have made the environment of a session on a machine."""
-CONNECT_S: Final = 5.0
-"""Seconds within which the head of a cluster must accept a connection."""
 _LEAVING_S: Final = 15.0
 """Seconds that an actor outlives its node, unless Ray ends it before."""
-_SETTINGS: Final = 4
-"""The type of the frame with which each end of a connection of HTTP/2 begins."""
-_EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
 _OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,}}$")
 """The names of Ray's own resources, and the pattern of others: machines, their GPUs, and parts of placement groups."""
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
-_MOMENT_S: Final = 1.0
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
+_HEAD: Final = "node:__internal_head__"
 _LACKS: Final = re.compile(r"No module named '([\w.]+)'")
-_connecting = threading.Lock()
-_connections = 0
-"""How many calls of `connect` have connected this process, or found it connected by one."""
 StartNode = Callable[..., Any]
 """Starts a node in this process: `weft.wiring.node.RunningNode`."""
 
@@ -80,24 +71,6 @@ class NodeFacts(NamedTuple):
     budget: int
     weft: str
     python: str
-
-
-def tls_files(environ: Mapping[str, str]) -> TlsFiles | None:
-    """Return the files by which Ray encrypts its connections in a process with this environment, None if it does not.
-
-    UsageError: one is missing or cannot be used.
-    """
-    if environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
-        return None
-    names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
-    if missing := [name for name in names if not environ.get(name)]:
-        raise UsageError(
-            f"RAY_USE_TLS is set, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not",
-            hint="Set it to the path of a file of this machine in the format PEM, or unset RAY_USE_TLS.",
-        )
-    files = TlsFiles(*[environ[name] for name in names])
-    check_files(files)
-    return files
 
 
 class NodeActor:
@@ -182,6 +155,12 @@ def listed() -> list[dict[str, Any]]:
     return found
 
 
+def near_head() -> Any:
+    """Return the place of an actor at the head of the cluster, or elsewhere if that cannot be."""
+    head = next((node["NodeID"] for node in listed() if node["Alive"] and _HEAD in node["Resources"]), None)
+    return "DEFAULT" if head is None else NodeAffinitySchedulingStrategy(head, soft=True)
+
+
 def draining() -> set[str]:
     """Return the ids of the machines that Ray drains: they are idle, or about to be taken away."""
     found: dict[str, int] = ray._private.state.state.get_draining_nodes()
@@ -209,148 +188,8 @@ def request(bundles: list[Bundle]) -> None:
     request_resources(bundles=bundles)
 
 
-def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
-    """Connect this process to a Ray cluster; return whether `disconnect` is to be called at the end.
-
-    `tls` has the files of Ray in this process. UsageError: there is no cluster, its Ray or Python is of another
-    version, or the options are wrong. ForbiddenError: one has TLS and the other does not, or one refuses the
-    certificate of the other.
-    """
-    global _connections
-    copied = folder(options)
-    where = _address(options)
-    with _connecting:
-        if not ray.is_initialized():
-            _connect(where, tls, copied, options)
-        elif not _connections:
-            return False
-        _connections += 1
-    return True
-
-
-def disconnect() -> None:
-    """Leave the cluster, if nobody else of this process is connected by `connect`."""
-    global _connections
-    with _connecting:
-        _connections -= 1
-        if not _connections:
-            ray.shutdown()
-
-
-def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: ClusterOptions) -> None:
-    answers = False
-    try:
-        _knock(where, tls)
-        answers = where != "auto"
-        print_to_stderr()
-        with _told(where), _same_signals():
-            ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
-    except ValueError as error:
-        raise UsageError(
-            f"the working folder {options.working_dir} cannot be copied to the cluster: {error}",
-            hint="Name a smaller folder, or leave files out of it by .gitignore.",
-        ) from error
-    except OSError as error:
-        if answers:
-            raise UsageError(
-                f"the Ray cluster at {where} does not let this process in, or does not answer it: {error}",
-                hint="If it asks for tokens (`ray start` on a machine with ~/.ray/auth_token does), set "
-                "RAY_AUTH_MODE=token here.",
-            ) from error
-        raise UsageError(
-            "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
-            hint="Start one (ray start --head), or name one: RAY_ADDRESS=host:6379",
-        ) from error
-    except RuntimeError as error:
-        raise UsageError(
-            f"this process cannot join the Ray cluster: {error}",
-            hint="The versions of Python and Ray must be those of the cluster.",
-        ) from error
-
-
-@contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Say on the standard error what is waited for, if that takes longer than a moment."""
-    place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
-    timer = threading.Timer(_MOMENT_S, sys.stderr.write, (f"weft: connecting to {place}\n",))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _address(options: ClusterOptions) -> str:
-    """Return the address of the cluster: `auto` or `host:port`. UsageError: it is something else."""
-    given = options.address is not None
-    where = (options.address if given else os.environ.get("RAY_ADDRESS")) or "auto"
-    name = "address" if given else "RAY_ADDRESS"
-    if where.startswith("ray://"):
-        raise UsageError(
-            f"{name} is {where}, the address of Ray's client, which gives a session no way to the machines",
-            hint="Run the program in the network of the cluster, such as by `ray job submit`, with host:6379 or auto.",
-        )
-    host, colon, port = where.rpartition(":")
-    if where != "auto" and not (host and colon and port.isdigit() and "/" not in host):
-        raise UsageError(f"{name} is {where!r}, which is neither host:port nor auto", hint="Such as 10.0.0.7:6379.")
-    return where
-
-
-@contextmanager
-def connected(options: ClusterOptions) -> Iterator[None]:
-    """Connect this process to a Ray cluster while the block runs, unless it is connected already; see `connect`."""
-    fresh = connect(options, tls_files(os.environ))
-    try:
-        yield
-    finally:
-        if fresh:
-            disconnect()
-
-
-@contextmanager
-def _same_signals() -> Iterator[None]:
-    """Set the handlers of signals again that Ray replaces: its own leave at once, and print a stack of C++."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can set them
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:  # None: a handler of another language
-                signal.signal(number, handler)
-
-
 def made() -> None:
     """Do nothing, in the environment of a session: its task ends when Ray has made that."""
-
-
-def _knock(address: str, tls: TlsFiles | None) -> None:
-    """Look whether anything listens at `host:port`, or, with `auto`, where the last cluster of this machine was.
-
-    Ray itself waits minutes for one that is dead or refuses it. OSError: nothing does. ForbiddenError: it refuses us.
-    """
-    if address == "auto":
-        noted = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
-        address = noted.read_text(encoding="utf-8").strip() if noted.exists() else ""
-    host, _, port = address.rpartition(":")
-    if host and "/" not in address and port.isdigit():
-        host = host.strip("[]")
-        with socket.create_connection((host, int(port)), timeout=CONNECT_S) as sock:
-            check_grpc(sock, tls, host, f"the Ray cluster at {address}")
-        if tls is None:
-            with socket.create_connection((host, int(port)), timeout=CONNECT_S) as sock:
-                _expect_grpc(sock)
-
-
-def _expect_grpc(sock: socket.socket) -> None:
-    """Begin a connection of HTTP/2 (RFC 9113, 3.4). OSError: the other end does not, or not in time."""
-    sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _EMPTY_SETTINGS)
-    head = bytes(receive_exactly(sock, len(_EMPTY_SETTINGS)))
-    if head[3] != _SETTINGS:
-        raise ConnectionError("another program listens there")
 
 
 @contextmanager
@@ -417,28 +256,41 @@ class RayCluster(Cluster):
         self._packages = packages(self._wanted)
         self._connected = connect(self._wanted, tls)
         self._start = start
+        self._actors: dict[str, Any] = {}
+        self._reservation: RayReservation | None = None
+        self._relay: ClientRelay | None = None
+        """The way to the nodes, if Ray's client is all that reaches the cluster."""
+        try:
+            self._relay = ClientRelay(near_head()) if by_client() else None
+            could = self._at_cluster(kinds) if workers is None else []
+        except BaseException:
+            self._end_actors()
+            raise
         own = bool(self._packages) or self._wanted.working_dir is not None
         self._options = options | {"grace_s": grace_s, "window": window, "own_first": own}
         self._most = workers
-        self._actors: dict[str, Any] = {}
         self._why = ""
         """Why the last actor that was lost before its node began has ended, by Ray."""
         self._ids: dict[tuple[str, int], str] = {}
         """The id of the machine of each node, by its address."""
         self._scaling: ScalingRequests | None = None
-        if workers is None and (could := kinds()):
-            self._scaling = ScalingRequests(could, request, self._plain)
+        if could:
+            self._scaling = ScalingRequests(could, partial(self._at_cluster, request), self._plain)
         self._ending = threading.Event()
         self._looks = threading.Thread(target=self._look, name="weft-ray", daemon=True)
         self._secret = secret = os.urandom(32)
-        self._reservation: RayReservation | None = None
         self._bundles: dict[int, RayNode] = {}
         try:
             nodes = self._begin(self._reserved(dict(enumerate(self._reserve()))))
         except BaseException:
             self._end_actors()
             raise
-        super().__init__(nodes, secret, store, tls=tls, grace_s=grace_s, window=window)
+        network = None if self._relay is None else NodeNetwork(Credentials(secret, tls), self._relay.dial)
+        super().__init__(nodes, secret, store, tls=tls, grace_s=grace_s, window=window, network=network)
+
+    def _at_cluster(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of this module where Ray answers all questions, which it does not by its client."""
+        return function(*arguments) if self._relay is None else self._relay.call(function, *arguments)
 
     def _chosen(self) -> list[RayNode]:
         """Return the machines to use, with the number of workers of each. CapacityError: there is none."""
@@ -458,15 +310,15 @@ class RayCluster(Cluster):
 
     def _ask_for_the_first(self) -> None:
         """Ask the autoscaler for a machine if there is none with a core, and wait for it."""
-        if machines(listed()) or not kinds():
+        if machines(listed()) or not self._at_cluster(kinds):
             return
         sys.stderr.write("weft: no machine of the Ray cluster has a core; its autoscaler is asked for one\n")
-        request([bundle(Resources())] * min(self._most or 1, BUNDLES))
+        self._at_cluster(request, [bundle(Resources())] * min(self._most or 1, BUNDLES))
         try:
             while not machines(listed()):
                 self._ending.wait(LOOK_S)
         finally:
-            request([])
+            self._at_cluster(request, [])
 
     def _reserve(self) -> list[RayNode]:
         """Wait until the cores of the machines to use are free, and return what was asked for, one for each bundle."""
@@ -609,8 +461,11 @@ class RayCluster(Cluster):
     def _look(self) -> None:
         """Follow the machines of the cluster."""
         while not self._ending.wait(LOOK_S):
+            if self._relay is not None and self._relay.lost:
+                self.give_up(self._relay.lost)
+                return
             with suppress(Exception):  # the cluster may be gone: the loss of its nodes is reported by their links
-                self.look(draining())
+                self.look(self._at_cluster(draining))
 
     def look(self, leaving: set[str]) -> None:
         """Leave machines that drain, by their ids, use others, and ask for more if tasks wait.
@@ -653,6 +508,15 @@ class RayCluster(Cluster):
         ready = sum(bytes(row.state).count(TaskState.READY) for row in rows)
         return ready + sum(not job.built for job in jobs)  # one that waits for its first turn has a task at least
 
+    def own_host(self) -> str:
+        """See `Cluster.own_host`. UsageError: also if Ray's client is all that connects this process."""
+        if self._relay is not None:
+            raise UsageError(
+                "machines cannot reach the actors of a program that is connected by ray://",
+                hint="Run the program in the network of the cluster, such as by `ray job submit`, with host:6379.",
+            )
+        return super().own_host()
+
     def left(self, node: NodeConnection) -> None:
         """See `Cluster.left`: its actor holds the cores of the machine."""
         super().left(node)
@@ -690,6 +554,8 @@ class RayCluster(Cluster):
         self._actors.clear()
         if self._reservation is not None:
             self._reservation.release()
+        if self._relay is not None:
+            self._relay.close()
         if self._connected:
             self._connected = False
             disconnect()

@@ -16,14 +16,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from weft.backends.ray import connected, listed
+from weft.backends.ray import near_head
+from weft.backends.ray_connecting import SCHEME, address_of, connected
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, ConflictError, RunCancelledError, WeftError
 from weft.store.folders import safe_open
@@ -35,7 +35,7 @@ NAMESPACE: Final = "weft"
 FOLDER: Final = "drivers"
 """In the state folder: a file for each driver that lives, by the name of its actor, with its run and its process."""
 ADDRESS: Final = "RAY_ADDRESS"
-_HEAD: Final = "node:__internal_head__"
+CLUSTER: Final = "WEFT_CLUSTER"
 _LOOK_S: Final = 0.5
 _LEAVING_S: Final = 120.0
 """Seconds within which the lock of a lost machine's driver must be free: storage that machines share takes a while."""
@@ -77,7 +77,8 @@ class DriverRequest(NamedTuple):
     """A command line that begins a run, and the one that resumes it, without the id of the run behind `resume`.
 
     `environ` is added to the environment of the machine. `state` is the state folder of the run. A run with a `log`
-    (URL and key) has begun already; the machines share no folder, and each driver makes one of its own.
+    (URL and key) has begun already; the machines share no folder, and each driver makes one of its own. `client` is the
+    address by which Ray's client has asked for the driver, if that did.
     """
 
     name: str
@@ -87,6 +88,7 @@ class DriverRequest(NamedTuple):
     environ: Mapping[str, str]
     state: str
     log: tuple[str, str] | None = None
+    client: str = ""
 
     def at_this_machine(self) -> DriverRequest:
         """Return the request with the folders of this machine, if it has its own."""
@@ -95,6 +97,13 @@ class DriverRequest(NamedTuple):
         base = Path(tempfile.gettempdir(), f"weft-drivers-{os.getuid()}", self.log[1])
         state = str(base / ".weft")
         return self._replace(cwd=str(base), state=state, again=[*self.again, "--state-dir", state])
+
+    def inside(self, address: str) -> DriverRequest:
+        """Return the request of a process that reaches the cluster at an address, and not by Ray's client."""
+        if not self.client:
+            return self
+        words, again = ([word.replace(self.client, address) for word in one] for one in (self.words, self.again))
+        return self._replace(words=words, again=again, environ={**self.environ, CLUSTER: address})
 
 
 class DriverProcess(NamedTuple):
@@ -110,12 +119,12 @@ class DriverActor:
     """The actor of a driver: starts its process, or resumes its run after the loss of an earlier actor."""
 
     def __init__(self, helpers: Helpers, request: DriverRequest) -> None:
-        self._helpers, self._request = helpers, request.at_this_machine()
+        context = ray.get_runtime_context()
+        self._helpers, self._request = helpers, request.at_this_machine().inside(context.gcs_address)
         request = self._request
         self._note = Path(request.state, FOLDER, f"{request.name}.json")
         self._started: StartedDriver | None = None
         self._error: WeftError | None = None
-        context = ray.get_runtime_context()
         self._environ = {**os.environ, **request.environ, ADDRESS: context.gcs_address}
         self._self: Any = context.current_actor
         self._begun, self._given_up = threading.Event(), False
@@ -197,6 +206,7 @@ class DriverActor:
             self._note.parent.mkdir(exist_ok=True)
             _write(self._note.parent, self._note.name, process._asdict())
             about = {"actor": request.name, "address": self._environ[ADDRESS], "machine": platform.node()}
+            about |= {"client": request.client} if request.client else {}
             _write(folder, DRIVER, about)
         threading.Thread(target=self._watch, args=(folder,), daemon=True).start()
 
@@ -233,9 +243,10 @@ def start_driver(helpers: Helpers, request: DriverRequest, address: str | None) 
     It starts at the head, whose loss ends the cluster anyway, or elsewhere if that cannot be. UsageError: there is no
     cluster. CapacityError: the actor cannot be started; errors of the start are raised.
     """
-    with connected(ClusterOptions(address=address)):
-        head = next((node["NodeID"] for node in listed() if node["Alive"] and _HEAD in node["Resources"]), None)
-        near = "DEFAULT" if head is None else NodeAffinitySchedulingStrategy(head, soft=True)
+    options = ClusterOptions(address=address)
+    if (where := address_of(options)).startswith(SCHEME):
+        request = request._replace(client=where)
+    with connected(options):
         actor: Any = (
             ray.remote(DriverActor)
             .options(
@@ -245,7 +256,7 @@ def start_driver(helpers: Helpers, request: DriverRequest, address: str | None) 
                 num_cpus=0,
                 max_restarts=-1,
                 max_concurrency=4,
-                scheduling_strategy=near,
+                scheduling_strategy=near_head(),
             )
             .remote(helpers, request)
         )
@@ -287,17 +298,31 @@ def order_driver(folder: Path, message: Mapping[str, Any]) -> Any:
         about = json.loads((folder / DRIVER).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConflictError(f"{folder.name} has no driver in a cluster") from None
-    with connected(ClusterOptions(address=about["address"])):
-        try:
-            actor = ray.get_actor(about["actor"], namespace=NAMESPACE)
+    try:
+        with ExitStack() as undo:
+            actor = _find(about, undo)
             return ray.get(actor.order.remote(str(folder), dict(message)), timeout=_ANSWER_S)
-        except ray.exceptions.RayTaskError as error:
-            raise _own(error) from None
-        except (ValueError, ray.exceptions.RayError) as error:
-            raise ConflictError(
-                f"the driver of {folder.name} in the Ray cluster at {about['address']} does not answer: {error}",
-                hint=f"See whether it runs: weft show {folder.name}",
-            ) from None
+    except ray.exceptions.RayTaskError as error:
+        raise _own(error) from None
+    except (ValueError, ray.exceptions.RayError) as error:
+        raise ConflictError(
+            f"the driver of {folder.name} in the Ray cluster at {about['address']} does not answer: {error}",
+            hint=f"See whether it runs: weft show {folder.name}",
+        ) from None
+
+
+def _find(about: Mapping[str, str], undo: ExitStack) -> Any:
+    """Return the actor of a driver, by Ray's client if who asked for the run did so, else inside the cluster.
+
+    `undo` leaves the cluster. ValueError: the actor has ended. UsageError: nothing reaches its cluster.
+    """
+    if "client" in about:
+        with suppress(WeftError, ValueError):  # this may be another machine, inside the network of the cluster
+            undo.enter_context(connected(ClusterOptions(address=about["client"])))
+            return ray.get_actor(about["actor"], namespace=NAMESPACE)
+    undo.close()
+    undo.enter_context(connected(ClusterOptions(address=about["address"])))
+    return ray.get_actor(about["actor"], namespace=NAMESPACE)
 
 
 def driver_lives(folder: Path) -> bool:
@@ -307,11 +332,11 @@ def driver_lives(folder: Path) -> bool:
     """
     try:
         about = json.loads((folder / DRIVER).read_text(encoding="utf-8"))
-        with connected(ClusterOptions(address=about["address"])):
-            ray.get_actor(about["actor"], namespace=NAMESPACE)
+        with ExitStack() as undo:
+            _find(about, undo)
+            return True
     except (FileNotFoundError, ValueError, WeftError, ray.exceptions.RayError):
         return False
-    return True
 
 
 def _own(error: Any) -> Exception:

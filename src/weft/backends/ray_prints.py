@@ -6,6 +6,7 @@ everything else, and waits for the marks.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -17,6 +18,7 @@ from ray._private import ray_constants, worker
 _MARK: Final = "weft-end-of-prints-"
 _UNBORN: Final = "TemporaryActor"
 """Ray's name of an actor that cannot be made; it prints stacks of C++, and the error comes to the session anyway."""
+_OF_RAYLET: Final = re.compile(r"(\x1b\[\d+m)?\((raylet|TemporaryActor)\b")
 _heard: set[str] = set()
 _changed = threading.Condition()
 
@@ -36,12 +38,30 @@ def _as_error(prints: Callable[..., None], data: dict[str, Any], ignore_prefix: 
     if data.get("pid") == "raylet" or data.get("actor_name") == _UNBORN:
         return
     marks = [line for line in data["lines"] if line.startswith(_MARK)]
+    _hear(marks)
+    if lines := [line for line in data["lines"] if line not in marks]:
+        prints({**data, "lines": lines, "is_err": True}, ignore_prefix=ignore_prefix)
+
+
+def _hear(marks: Collection[str]) -> None:
     if marks:
         with _changed:
             _heard.update(marks)
             _changed.notify_all()
-    if lines := [line for line in data["lines"] if line not in marks]:
-        prints({**data, "lines": lines, "is_err": True}, ignore_prefix=ignore_prefix)
+
+
+def print_client_to_stderr() -> None:
+    """Do the same for what Ray's client carries. ImportError: it is not installed."""
+    from ray.util.client.logsclient import LogstreamClient
+
+    LogstreamClient.stdstream = _of_client  # type: ignore[method-assign, assignment]
+
+
+def _of_client(_: object, level: int, msg: str) -> None:
+    """Print lines that Ray's client carries, each with the process that has printed it before."""
+    lines = msg.splitlines(keepends=True)
+    _hear([line[line.index(_MARK) :].rstrip() for line in lines if _MARK in line])
+    sys.stderr.write("".join(line for line in lines if _MARK not in line and not _OF_RAYLET.match(line)))
 
 
 def print_marks(name: str) -> None:

@@ -41,7 +41,8 @@ def sql(
     ] = "batch",
     backend: Annotated[str, CommandParameter(help="The backend: threads, processes or ray.")] = "threads",
     cluster: Annotated[
-        str | None, CommandParameter(help="The Ray cluster: HOST:PORT, or auto, the one on this machine.")
+        str | None,
+        CommandParameter(help="The Ray cluster: HOST:PORT, ray://HOST:PORT, or auto, the one on this machine."),
     ] = None,
     env: Annotated[
         Path | None, CommandParameter(help="The requirements file whose packages the machines of the cluster install.")

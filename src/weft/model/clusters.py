@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 class ClusterOptions(Struct, frozen=True, kw_only=True):
     """The cluster of a session with the backend "ray", and what its machines need for the program.
 
-    `address` is `host:port` of the cluster, `auto` for the one on this machine, or None for that of RAY_ADDRESS, else
-    the one on this machine. `requirements` is a requirements file of pip: its packages are installed on each machine,
-    for this session alone, before those of the machine. `working_dir` is a folder that is copied to each machine: tasks
-    begin there, and import its modules.
+    `address` is `host:port` of the cluster, `ray://host:port` for its client's port from outside of its network, `auto`
+    for the one on this machine, or None for that of RAY_ADDRESS, else the one on this machine. `requirements` is a
+    requirements file of pip: its packages are installed on each machine, for this session alone, before those of the
+    machine. `working_dir` is a folder that is copied to each machine: tasks begin there, and import its modules.
     """
 
     address: str | None = None

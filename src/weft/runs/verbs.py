@@ -103,7 +103,7 @@ _NOTE: Final = Argument("note", "text", "Give the run a note: any text.")
 _WORKERS: Final = (
     Argument("workers", "text", "The number of tasks that run at a time."),
     Argument("backend", "text", "The backend: threads, processes or ray."),
-    Argument("cluster", "text", "The Ray cluster: HOST:PORT, or auto, the one on this machine."),
+    Argument("cluster", "text", "The Ray cluster: HOST:PORT, ray://HOST:PORT, or auto, the one on this machine."),
     Argument(
         "env", "text", "The requirements file whose packages the machines of the Ray cluster install for the run."
     ),

@@ -10,7 +10,7 @@ import hmac
 import os
 import socket
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from weft.model.errors import ForbiddenError
@@ -31,15 +31,27 @@ class Credentials(NamedTuple):
     tls: TlsFiles | None = None
 
 
-def connect(address: tuple[str, int], credentials: Credentials, purpose: bytes, *, timeout_s: float) -> Connection:
+Dial = Callable[[tuple[str, int], float], socket.socket]
+"""Connects to an address within so many seconds. OSError: it cannot be reached, or not in time."""
+
+
+def dial_tcp(address: tuple[str, int], timeout_s: float) -> socket.socket:
+    """Connect to an address over TCP; see `Dial`."""
+    sock = socket.create_connection(address, timeout=timeout_s)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def connect(
+    address: tuple[str, int], credentials: Credentials, purpose: bytes, *, timeout_s: float, dial: Dial = dial_tcp
+) -> Connection:
     """Connect to a node for a purpose; both ends have proven themselves then.
 
     `timeout_s` bounds the wait for the connection, and is kept as its timeout. OSError: the node cannot be reached, or
     does not answer in time. ForbiddenError: one end does not know the secret, or refuses the certificate of the other.
     """
-    sock = socket.create_connection(address, timeout=timeout_s)
+    sock = dial(address, timeout_s)
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.settimeout(PATIENCE_S)
         where = f"the node at {address[0]}:{address[1]}"
         connection: Connection = sock

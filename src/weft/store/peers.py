@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from weft.model.errors import ForbiddenError, NotFoundError, UnreadableError
-from weft.store.handshake import PATIENCE_S, Credentials, connect, receive_exactly
+from weft.store.handshake import PATIENCE_S, Credentials, Dial, connect, dial_tcp, receive_exactly
 
 if TYPE_CHECKING:
     from weft.model.chunks import ChunkRef
@@ -75,8 +75,9 @@ def parse_name(name: str) -> tuple[str, str, int, int]:
 class PeerReader:
     """Connections of this process to the chunk servers of other nodes, kept for later reads."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, dial: Dial = dial_tcp) -> None:
         self.credentials = credentials
+        self._dial = dial
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, int], list[Connection]] = {}
 
@@ -163,7 +164,7 @@ class PeerReader:
             with self._lock:
                 kept = self._idle.get(address)
                 return kept.pop() if kept else None
-        return connect(address, self.credentials, PURPOSE, timeout_s=PATIENCE_S)
+        return connect(address, self.credentials, PURPOSE, timeout_s=PATIENCE_S, dial=self._dial)
 
     def _keep(self, address: tuple[str, int], sock: Connection) -> None:
         with self._lock:
@@ -196,10 +197,10 @@ _fetched: dict[tuple[str, int], memoryview | None] = {}
 """Pieces that were fetched together with others, until their reader takes them."""
 
 
-def open_reader(credentials: Credentials) -> None:
-    """Read chunks of nodes with these credentials from now on, in this process."""
+def open_reader(credentials: Credentials, dial: Dial = dial_tcp) -> None:
+    """Read chunks of nodes with these credentials from now on, in this process; `dial` reaches the nodes."""
     close_reader()
-    _readers.append(PeerReader(credentials))
+    _readers.append(PeerReader(credentials, dial))
 
 
 def credentials() -> Credentials:

@@ -80,7 +80,7 @@ def test_a_machine_without_virtualenv_is_named():
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("ray://10.0.0.7:10001", "address is ray://10.0.0.7:10001, the address of Ray's client"),
+        ("ray://10.0.0.7", "neither host:port nor auto nor ray://host:port"),
         ("10.0.0.7", "neither host:port nor auto"),
         ("http://10.0.0.7:8265", "neither host:port nor auto"),
         ("local", "neither host:port nor auto"),
@@ -94,9 +94,42 @@ def test_addresses_that_give_no_cluster(address, said):
 
 def test_the_address_of_the_environment_is_named_as_such(monkeypatch):
     pytest.importorskip("ray", reason="Ray has no wheel for this Python")
-    monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.7:10001")
-    with pytest.raises(UsageError, match="RAY_ADDRESS is ray://"):
+    monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.7")
+    with pytest.raises(UsageError, match="RAY_ADDRESS is 'ray://"):
         weft.Session("ray")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said", "step"),
+    [
+        ("    Ray: 2.1.0\n    Python: 3.11.9\n", "the Ray cluster has Ray 2.1.0", "pip install 'ray[client]==2.1.0'."),
+        (
+            "    Ray: 2.60.0\n    Python: 3.12.1\n",
+            "and Python 3.12.1, and this process",
+            "Run the program with Python 3.12.",
+        ),
+        (
+            "    Ray: 2.60.0\n    Python: 3.11.1\n",
+            "and Python 3.11.1, and this process",
+            "Run the program with Python 3.11.1.",
+        ),
+        (
+            "    Ray: 2.1.0\n    Python: 3.12.1\n",
+            "this process has Ray 2.60.0 and Python 3.11.9",
+            "Install its Ray here: pip install 'ray[client]==2.1.0', and run the program with Python 3.12.",
+        ),
+    ],
+)
+def test_other_versions_at_the_cluster_are_named_with_the_next_step(theirs, said, step):
+    pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+    from weft.backends.ray_connecting import other_versions
+
+    ours = "This process on Ray Client was started with:\n    Ray: 2.60.0\n    Python: 3.11.9\n"
+    error = other_versions(f"Version mismatch: The cluster was started with:\n{theirs}{ours}")
+    assert said in str(error)
+    assert error.hint.endswith(step)
+    assert "\n" not in error.hint
+    assert "another reason" in str(other_versions("another reason"))
 
 
 def test_only_ray_takes_the_options():

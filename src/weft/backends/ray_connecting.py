@@ -1,0 +1,222 @@
+"""Connects a process with a Ray cluster: inside of its network, or outside of it by Ray's client."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import ray
+
+from weft.backends.ray_environments import folder
+from weft.backends.ray_prints import print_client_to_stderr, print_to_stderr
+from weft.model.errors import MissingExtraError, UsageError
+from weft.store.handshake import receive_exactly
+from weft.store.tls import TlsFiles, check_files, check_grpc
+
+if TYPE_CHECKING:
+    from weft.model.clusters import ClusterOptions
+
+SCHEME: Final = "ray://"
+"""The beginning of the addresses of Ray's client."""
+CONNECT_S: Final = 5.0
+"""Seconds within which the head of a cluster must accept a connection."""
+_SETTINGS: Final = 4
+"""The type of the frame with which each end of a connection of HTTP/2 begins."""
+_EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
+_MOMENT_S: Final = 1.0
+_SLOW_HEAD: Final = " Or try again: a busy head needs more time (RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S there)."
+_VERSIONS: Final = re.compile(r"started with:\s+Ray: (\S+)\s+Python: (\S+)")
+_connecting = threading.Lock()
+_connections = 0
+"""How many calls of `connect` have connected this process, or found it connected by one."""
+
+
+def tls_files(environ: Mapping[str, str]) -> TlsFiles | None:
+    """Return the files by which Ray encrypts its connections in a process with this environment, None if it does not.
+
+    UsageError: one is missing or cannot be used.
+    """
+    if environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+        return None
+    names = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+    if missing := [name for name in names if not environ.get(name)]:
+        raise UsageError(
+            f"RAY_USE_TLS is set, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not",
+            hint="Set it to the path of a file of this machine in the format PEM, or unset RAY_USE_TLS.",
+        )
+    files = TlsFiles(*[environ[name] for name in names])
+    check_files(files)
+    return files
+
+
+def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
+    """Connect this process to a Ray cluster; return whether `disconnect` is to be called at the end.
+
+    `tls` has the files of Ray in this process. UsageError: there is no cluster, its Ray or Python is of another
+    version, or the options are wrong. ForbiddenError: one has TLS and the other does not, or one refuses the
+    certificate of the other.
+    """
+    global _connections
+    copied = folder(options)
+    where = address_of(options)
+    with _connecting:
+        if not ray.is_initialized():
+            _connect(where, tls, copied, options)
+        elif not _connections:
+            return False
+        _connections += 1
+    return True
+
+
+def disconnect() -> None:
+    """Leave the cluster, if nobody else of this process is connected by `connect`."""
+    global _connections
+    with _connecting:
+        _connections -= 1
+        if not _connections:
+            ray.shutdown()
+
+
+def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: ClusterOptions) -> None:
+    answers = False
+    try:
+        _knock(where, tls)
+        answers = where != "auto"
+        print_to_stderr()
+        if where.startswith(SCHEME):
+            print_client_to_stderr()
+        with _told(where), _same_signals():
+            ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
+    except ValueError as error:
+        raise UsageError(
+            f"the working folder {options.working_dir} cannot be copied to the cluster: {error}",
+            hint="Name a smaller folder, or leave files out of it by .gitignore.",
+        ) from error
+    except OSError as error:
+        if answers:
+            raise UsageError(
+                f"the Ray cluster at {where} does not let this process in, or does not answer it: {error}",
+                hint="If it asks for tokens (`ray start` on a machine with ~/.ray/auth_token does), set "
+                "RAY_AUTH_MODE=token here."
+                + (_SLOW_HEAD if where.startswith(SCHEME) and "server failed" in str(error) else ""),
+            ) from error
+        raise UsageError(
+            "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
+            hint="The head serves Ray's client at port 10001, if ray[client] is installed there."
+            if where.startswith(SCHEME)
+            else "Start one (ray start --head), or name one: RAY_ADDRESS=host:6379",
+        ) from error
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{where} needs Ray's client, which is not installed", hint="Install it: pip install 'ray[client]'"
+        ) from error
+    except RuntimeError as error:
+        raise other_versions(str(error)) from error
+
+
+def other_versions(told: str) -> UsageError:
+    """Return the error for a cluster that this process cannot join, from what Ray says about it."""
+    found = _VERSIONS.findall(told)
+    if len(found) != 2:
+        return UsageError(
+            f"this process cannot join the Ray cluster: {told}",
+            hint="The versions of Python and Ray must be those of the cluster.",
+        )
+    (theirs, their_python), (ours, our_python) = found
+    steps = [f"install its Ray here: pip install 'ray[client]=={theirs}'"] if theirs != ours else []
+    if their_python.split(".")[:2] != our_python.split(".")[:2]:
+        steps.append(f"run the program with Python {'.'.join(their_python.split('.')[:2])}")
+    hint = ", and ".join(steps) or f"run the program with Python {their_python}"
+    return UsageError(
+        f"the Ray cluster has Ray {theirs} and Python {their_python}, and this process has Ray {ours} and Python "
+        f"{our_python}",
+        hint=f"{hint[0].upper()}{hint[1:]}.",
+    )
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Say on the standard error what is waited for, if that takes longer than a moment."""
+    place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
+    timer = threading.Timer(_MOMENT_S, sys.stderr.write, (f"weft: connecting to {place}\n",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def address_of(options: ClusterOptions) -> str:
+    """Return the address of the cluster: `auto`, `host:port` or `ray://host:port`. UsageError: it is something else."""
+    given = options.address is not None
+    where = (options.address if given else os.environ.get("RAY_ADDRESS")) or "auto"
+    name = "address" if given else "RAY_ADDRESS"
+    host, colon, port = where.removeprefix(SCHEME).rpartition(":")
+    if where != "auto" and not (host and colon and port.isdigit() and "/" not in host):
+        raise UsageError(
+            f"{name} is {where!r}, which is neither host:port nor auto nor ray://host:port",
+            hint="Such as 10.0.0.7:6379, or ray://10.0.0.7:10001 from outside of the network of the cluster.",
+        )
+    return where
+
+
+@contextmanager
+def connected(options: ClusterOptions) -> Iterator[None]:
+    """Connect this process to a Ray cluster while the block runs, unless it is connected already; see `connect`."""
+    fresh = connect(options, tls_files(os.environ))
+    try:
+        yield
+    finally:
+        if fresh:
+            disconnect()
+
+
+@contextmanager
+def _same_signals() -> Iterator[None]:
+    """Set the handlers of signals again that Ray replaces: its own leave at once, and print a stack of C++."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can set them
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: a handler of another language
+                signal.signal(number, handler)
+
+
+def _knock(address: str, tls: TlsFiles | None) -> None:
+    """Look whether anything listens at `host:port`, or, with `auto`, where the last cluster of this machine was.
+
+    Ray itself waits minutes for one that is dead or refuses it. OSError: nothing does. ForbiddenError: it refuses us.
+    """
+    if address == "auto":
+        noted = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
+        address = noted.read_text(encoding="utf-8").strip() if noted.exists() else ""
+    host, _, port = address.removeprefix(SCHEME).rpartition(":")
+    if host and "/" not in host and port.isdigit():
+        host = host.strip("[]")
+        with socket.create_connection((host, int(port)), timeout=CONNECT_S) as sock:
+            check_grpc(sock, tls, host, f"the Ray cluster at {address}")
+        if tls is None:
+            with socket.create_connection((host, int(port)), timeout=CONNECT_S) as sock:
+                _expect_grpc(sock)
+
+
+def _expect_grpc(sock: socket.socket) -> None:
+    """Begin a connection of HTTP/2 (RFC 9113, 3.4). OSError: the other end does not, or not in time."""
+    sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _EMPTY_SETTINGS)
+    head = bytes(receive_exactly(sock, len(_EMPTY_SETTINGS)))
+    if head[3] != _SETTINGS:
+        raise ConnectionError("another program listens there")

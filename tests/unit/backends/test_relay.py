@@ -1,0 +1,158 @@
+"""Relays: connections of a process to addresses that only the other end of the relay reaches."""
+
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.integration.places import until
+from weft.backends.relay import WINDOW, RelayEnd
+
+DEADLINE_S = 60.0
+
+
+class Line:
+    """Two ends of a relay, and the threads that carry frames between them."""
+
+    def __init__(self) -> None:
+        self.near, self.far = RelayEnd(), RelayEnd()
+        self.threads = [
+            threading.Thread(target=self.carry, args=ends) for ends in ((self.near, self.far), (self.far, self.near))
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    @staticmethod
+    def carry(source: RelayEnd, target: RelayEnd) -> None:
+        while not source.closed:
+            target.put(source.take(0.2))
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+        for thread in self.threads:
+            thread.join(DEADLINE_S)
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    made = Line()
+    yield made
+    made.close()
+
+
+@contextmanager
+def serving(serve):
+    """Serve each connection by `serve(sock)` in a thread; yield the address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    threads = []
+
+    def served(sock):
+        with sock:
+            serve(sock)
+
+    def accept():
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            threads.append(threading.Thread(target=served, args=(sock,)))
+            threads[-1].start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    try:
+        yield listener.getsockname()
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for thread in (accepting, *threads):
+            thread.join(DEADLINE_S)
+
+
+def received(sock):
+    """Return all that a connection brings until its end."""
+    parts = []
+    while part := sock.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def back(sock):
+    """Send back all that comes, and end."""
+    sock.sendall(received(sock))
+
+
+def test_bytes_go_both_ways_and_each_direction_ends_by_itself(line):
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    data = random.Random(seed).randbytes(3 * WINDOW + 17)
+    with serving(back) as address, line.near.dial(address, DEADLINE_S) as sock:
+        sender = threading.Thread(target=lambda: (sock.sendall(data), sock.shutdown(socket.SHUT_WR)))
+        sender.start()
+        assert received(sock) == data
+        sender.join(DEADLINE_S)
+    until(lambda: not line.near._all and not line.far._all, "the end of the connection at both ends")
+
+
+def test_a_connection_that_nobody_reads_holds_a_window_and_not_the_others(line):
+    sent = []
+
+    def flood(sock):
+        sock.settimeout(DEADLINE_S)
+        try:
+            while True:
+                sent.append(sock.send(bytes(1 << 16)))
+        except OSError:
+            return
+
+    def echo(sock):
+        while part := sock.recv(1 << 16):
+            sock.sendall(part)
+
+    with serving(flood) as full, serving(echo) as free:
+        idle = line.near.dial(full, DEADLINE_S)
+        with line.near.dial(free, DEADLINE_S) as sock:
+            until(lambda: sum(sent) >= WINDOW, "a full window")
+            for _ in range(50):
+                sock.sendall(b"ping")
+                assert sock.recv(4) == b"ping"
+        (held,) = [one for one in line.near._all.values() if one.room == WINDOW and one.came]
+        assert sum(map(len, held.came)) <= WINDOW
+        idle.close()
+
+
+def test_an_address_that_cannot_be_reached(line):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    with pytest.raises(ConnectionError, match="refused"):
+        line.near.dial(address, DEADLINE_S)
+    until(lambda: not line.near._all and not line.far._all, "the end of the connection at both ends")
+
+
+def test_a_far_end_that_does_not_answer():
+    near = RelayEnd()
+    with pytest.raises(TimeoutError):
+        near.dial(("127.0.0.1", 1), 0.01)
+    near.close()
+    with pytest.raises(ConnectionError, match="the session has ended"):
+        near.dial(("127.0.0.1", 1), DEADLINE_S)
+
+
+def test_connections_end_with_the_relay(line):
+    gone = threading.Event()
+
+    def serve(sock):
+        received(sock)
+        gone.set()
+
+    with serving(serve) as address, line.near.dial(address, DEADLINE_S) as sock:
+        line.near.close("the cluster is lost")
+        assert sock.recv(1) == b""
+        line.far.close()
+        assert gone.wait(DEADLINE_S)
+        assert line.near.take(DEADLINE_S) == []
