@@ -7,7 +7,6 @@ folder of the run is the same on all machines. Replicas are known by the address
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,6 +29,7 @@ from weft.operators.devices import DeviceLocks, NvidiaDevices
 from weft.operators.network import Isolation, ReplicaPlace
 from weft.operators.ports import PORTS, why_taken
 from weft.store.peers import credentials
+from weft.store.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from weft.frontends.training.log_folders import LogPlace
@@ -174,8 +174,7 @@ class RemoteJobs(LocalJobs):
         job = self._groups[self.own.job, self.own.type].job
         if job.kind == POD or not uses_mpi(job):
             return {}
-        folder = tempfile.TemporaryDirectory(prefix="weft-mpi-", ignore_cleanup_errors=True)
-        self._sockets = Path(self._undo_start.enter_context(folder))
+        self._sockets = Path(self._undo_start.enter_context(ScratchFolder("mpi")))
         if (self.own.type, self.own.index) not in set(mpi_hosts(job)):
             return {}
         gate = ReplicaGate(self._sockets, self.own.name, told.host, told.ports.get(GATE, 0), credentials())
