@@ -397,6 +397,8 @@ class FakePeople:
                 "parties": row.roles,
                 "created": BEGAN,
                 "bytes": 2048,
+                "loaded": 1,
+                "services": ["credit"],
                 "components": ["hetero_lr_0"],
                 "tags": ["best"],
                 "metrics": {"evaluation_0 train auc": 0.7, "evaluation_0 validate auc": 0.75},

@@ -296,7 +296,7 @@ def test_a_run_ends_when_its_client_has_lost_the_cluster(project, cluster, addre
         command = [*program(project, WAITS), str(begun)]
         process = start(command, cwd=project.folder, env=project.env(), stderr=subprocess.PIPE, text=True)
         try:
-            until(begun.exists, "the task")
+            until(lambda: begun.exists() or process.poll() is not None, "the task")
             road.cut()
             _, err = process.communicate(timeout=DEADLINE_S)
         finally:

@@ -163,7 +163,7 @@ def test_a_run_at_the_cluster_is_suspended_and_goes_on_and_one_step_is_cancelled
     until(lambda: (marks / "begun").read_text() == "begun\nbegun\n", "the second start of the step")
     project.command("cancel", f"{RUN}/b")
     until(lambda: project.state() not in ("pending", "running", "terminating"), "the end")
-    assert [one["state"] for one in project.shown()["steps"]] == ["succeeded", "failed"]
+    assert [one["state"] for one in project.shown()["steps"]] == ["succeeded", "cancelled"]
     assert (marks / "once").read_text() == "once\n"
 
 

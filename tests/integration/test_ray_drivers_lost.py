@@ -11,7 +11,7 @@ from tests.integration.places import RUN, Commands, until
 from tests.integration.ray_clusters import running_cluster
 from tests.integration.test_ray_drivers_away import Laptop, begin
 
-ray_driver = pytest.importorskip("weft.backends.ray_driver", reason="Ray has no wheel for this Python")
+backend = pytest.importorskip("weft.backends.ray", reason="Ray has no wheel for this Python")
 PLACE = "place of drivers"
 """A resource of the machine at which drivers start here: the loss of the head is that of the cluster."""
 
@@ -55,7 +55,7 @@ def lose(cluster, machines, project):
 
 def test_a_driver_whose_machine_is_lost_goes_on_at_another_one(project, marks, cluster, monkeypatch):
     machine = cluster.add_node(num_cpus=0, resources={PLACE: 1})
-    monkeypatch.setattr(ray_driver, "_HEAD", PLACE)
+    monkeypatch.setattr(backend, "_HEAD", PLACE)
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     monkeypatch.chdir(project.folder)
     begin(project, marks, Commands(project.folder, project.environ))

@@ -83,7 +83,7 @@ def test_a_mapping_is_read_whole_and_kept_as_it_was(backend, size):
 @BACKENDS
 def test_a_heavy_partition_is_split_by_its_sources(backend):
     graph, _, node = graph_of(2_000, Range(1, N), manager=Manager("shuffle", {"target": 100_000, "split": True}))
-    with weft.Session(backend=backend, workers=2) as session:
+    with weft.Session(backend=backend, workers=8) as session:
         run = session.submit(graph)
         found = run.result(DEADLINE_S)[node]
     assert [number for task in found for number in task if number % 100 == 7] == wanted(7, 8)

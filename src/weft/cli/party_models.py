@@ -79,6 +79,7 @@ def _print_model(context: CommandContext, one: dict[str, Any]) -> None:
         "size": size_text(one["bytes"]),
         "components": ", ".join(one["components"]),
         "tags": ", ".join(one["tags"]),
+        "services": ", ".join(one["services"]),
         **{name: f"{value:.6g}" for name, value in one["metrics"].items()},
     }
     width = max(map(len, lines))

@@ -4,7 +4,7 @@ A shuffle writes more partitions than it may have readers, because the sizes are
 are packed up to a target size, so that small partitions share a task; then the groups are evened out. A partition far
 over the target is split by ranges of its sources if the reader permits it: a join repeats the other side, if the kind
 of the join allows that. A split costs more than it saves while the heaviest task is no longer than the others of a
-worker together, so the number of workers counts.
+worker together, so the number of workers counts; one that is much over the target is split in any case.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SKEW = 5
 """A partition is skewed if it exceeds the target and this many times the median."""
 PAYS = 1.25
 """A partition is split if it exceeds one worker's share of all bytes this many times; else others fill the time."""
+LARGEST = 16
+"""A partition over this many targets is split in any case: its reader may hold it in memory."""
 MAY_SPLIT = {"inner": (0, 1), "left": (0,), "right": (1,), "full": (), "": ()}
 """The inputs of each kind of join that may be split while the other side is repeated."""
 
@@ -187,7 +189,7 @@ class ShuffleManager(VertexManager):
         usual = median(total)
         cuts: dict[int, tuple[int, int]] = {}
         for number, (lo, hi) in enumerate(groups):
-            if hi - lo > 1 or total[lo] <= max(target, SKEW * usual, PAYS * share):
+            if hi - lo > 1 or total[lo] <= max(target, SKEW * usual, min(PAYS * share, LARGEST * target)):
                 continue
             allowed = range(len(shuffles)) if self.split else MAY_SPLIT[self.join]
             side = max((at for at in allowed if at < len(shuffles)), key=lambda at: sizes[at][lo], default=-1)

@@ -164,7 +164,7 @@ def test_models_are_listed_with_what_was_measured(weft):
     head, line = weft.out.splitlines()
     assert head.split() == ["VERSION", "KIND", "ROLE", "CREATED", "MEASURED", "SIZE", "COMPONENTS", "TAGS"]
     assert line.startswith(f"{new}  trained  guest")
-    assert "validate auc 0.75  2.0 KiB  hetero_lr_0  best" in line
+    assert "validate auc 0.75  2.0 KiB  hetero_lr_0  best, service credit" in line
     assert "-n 0" in weft.err
     assert weft("party", "models", old, "--folder", "guest") == 0
     assert "parties guest 9999, host 10000" in " ".join(weft.out.split())

@@ -120,6 +120,12 @@ def test_a_heavy_partition_is_split_only_if_one_worker_would_be_busy_with_it_for
     assert decisions[0].n == groups + (9 if split else 0)
 
 
+def test_a_partition_that_may_not_fit_into_memory_is_split_however_few_workers_there_are():
+    sizes = [*[10] * 10, 2000, *[10] * 190]  # half of all bytes, and 20 targets
+    decisions, _ = ShuffleManager(target=100, split=True).decide(view(source(n=40, sizes=sizes), workers=2), None)
+    assert decisions[0].n == 20 + 20
+
+
 @pytest.mark.parametrize(("join", "split"), [("inner", "a"), ("left", "a"), ("right", "b"), ("full", "")])
 def test_a_join_splits_only_a_side_whose_rows_may_meet_a_repeated_other_side(join, split):
     a = source("a->r", n=8, sizes=[10, 1000, 10])

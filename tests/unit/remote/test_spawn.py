@@ -531,7 +531,7 @@ def until(condition):
 
 @pytest.fixture(params=["threads", "processes"])
 def impatient(request):
-    with wt.Session(backend=request.param, workers=2, grace_s=0.1) as made:
+    with wt.Session(backend=request.param, workers=2, grace_s=0.1, backups=False) as made:
         yield made
 
 
@@ -560,7 +560,7 @@ def awaits_both(folder):
 def test_a_function_fails_by_its_call_though_another_one_outlasts_the_grace_period(tmp_path):
     for name in ("parents", "calls"):
         (tmp_path / name).mkdir()
-    with wt.Session(backend="processes", workers=2, grace_s=0.1) as impatient:
+    with wt.Session(backend="processes", workers=2, grace_s=0.1, backups=False) as impatient:
         later = wr.spawn(awaits_both, (str(tmp_path),)).execute(session=impatient, wait=False)
         error = later.exception(180)
         assert isinstance(error, ValueError)
