@@ -25,7 +25,7 @@ from weft.frontends.federated.schema import Party
 from weft.parties.cores import CoreLease, PartyCoreLeases
 
 JOB = "job"
-MOST_EVENTS = 60_000
+MOST_EVENTS = 1_000_000
 RETRIES, MOST_LOST = 1, 8
 CALM_S = 400.0
 """The time after which nothing goes wrong any more."""
