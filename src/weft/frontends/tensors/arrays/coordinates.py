@@ -318,9 +318,6 @@ class CooTensor(SparseArray):
         made = CooTensor(node, fill)
         return made.todense() if len(axes) == self.ndim else made
 
-    def _along(self, axis: Axis) -> int:
-        return prod([self.shape[one] for one in reductions.axes_of(axis, self.ndim)])
-
     def sum(self, axis: Axis = None, dtype: DTypeLike = None, keepdims: bool = False) -> Any:
         """Return sums along axes."""
         kind = np.dtype(dtype) if dtype is not None else np.sum(np.zeros(1, self.dtype)).dtype
@@ -343,25 +340,7 @@ class CooTensor(SparseArray):
         )
         return made.astype(kind)
 
-    def var(
-        self,
-        axis: Axis = None,
-        dtype: DTypeLike = None,
-        *,
-        correction: float = 0.0,
-        ddof: float | None = None,
-        keepdims: bool = False,
-        where: Any = True,
-    ) -> Tensor:
-        """Return variances along axes, as a dense array: of the distances from the mean, which is subtracted first.
-
-        The arguments are those of `weft.tensor.var`. TypeError: `where` leaves elements out.
-        """
-        if where is not True:
-            raise TypeError("where= is not supported for sparse arrays: give x.todense()")
-        if ddof and correction:
-            raise ValueError("ddof and correction can't be provided simultaneously.")
-        axes, n = reductions.axes_of(axis, self.ndim), self._along(axis)
+    def _squares(self, axis: Axis, n: int) -> tuple[Tensor, DType | None]:
         middle = self.mean(axis, keepdims=True)
         middle = middle.todense() if is_coordinate(middle) else middle
         kind = np.real(np.zeros(1, middle.dtype)).dtype
@@ -369,13 +348,7 @@ class CooTensor(SparseArray):
         there = _dense(CooTensor(away, 0).sum(axis, keepdims=True))
         missing = apply(np.subtract, n, _dense(self._stored().sum(axis, keepdims=True)))
         square = apply(np.square, apply(np.absolute, apply(np.subtract, middle, self.fill_value)))
-        total = apply(np.add, there, apply(np.multiply, missing, square))
-        made = apply(np.true_divide, total, max(n - (ddof or correction), 0)).astype(kind if dtype is None else dtype)
-        return made if keepdims else Tensor(reductions.finished(made.node, axes, keepdims=False))
-
-    def std(self, axis: Axis = None, dtype: DTypeLike = None, **given: Any) -> Tensor:
-        """Return standard deviations along axes, as a dense array; arguments as of `var`."""
-        return apply(np.sqrt, self.var(axis, dtype, **given))
+        return apply(np.add, there, apply(np.multiply, missing, square)), kind
 
     def max(self, axis: Axis = None, keepdims: bool = False) -> Any:
         """Return the largest elements along axes. ValueError: there are none."""

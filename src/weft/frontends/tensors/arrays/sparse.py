@@ -23,7 +23,7 @@ from weft.model.wording import counted
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
     from weft.frontends.tensors.nodes import ArrayNode
-    from weft.frontends.tensors.types import Axis, ChunkSize, DTypeLike, NumpyArray
+    from weft.frontends.tensors.types import Axis, ChunkSize, DType, DTypeLike, NumpyArray
 
 KEEPING_ZERO = frozenset(
     {
@@ -356,45 +356,14 @@ class SparseTensor(SparseArray):
         sums = self.sum(axis, wide, keepdims)
         return (apply(np.true_divide, sums, n) if n else apply(np.multiply, sums, np.nan)).astype(kind)
 
-    def _along(self, axis: Axis) -> int:
-        n = 1
-        for one in reductions.axes_of(axis, 2):
-            n *= self.shape[one]
-        return n
-
-    def var(
-        self,
-        axis: Axis = None,
-        dtype: DTypeLike = None,
-        *,
-        correction: float = 0.0,
-        ddof: float | None = None,
-        keepdims: bool = False,
-        where: Any = True,
-    ) -> Tensor:
-        """Return variances along axes, as a dense array: of the distances from the mean, which is subtracted first.
-
-        The arguments are those of `weft.tensor.var`. TypeError: `where` leaves elements out.
-        """
-        if where is not True:
-            raise TypeError("where= is not supported for sparse arrays: give x.todense()")
-        if ddof and correction:
-            raise ValueError("ddof and correction can't be provided simultaneously.")
-        less = ddof or correction
-        middle, n = self.mean(axis, keepdims=True), self._along(axis)
+    def _squares(self, axis: Axis, n: int) -> tuple[Tensor, DType | None]:
+        middle = self.mean(axis, keepdims=True)
         square = apply(np.square, apply(np.absolute, middle))
         ones = self._elements(np.ones_like, "ones").astype(middle.dtype)
         away = self - ones * middle
         there = (abs(away) * abs(away)).sum(axis, keepdims=True)
         missing = apply(np.subtract, float(n), ones.real.sum(axis, keepdims=True))
-        total = apply(np.add, there, apply(np.multiply, missing, square))
-        made = apply(np.true_divide, total, max(n - less, 0))
-        made = made if dtype is None else made.astype(dtype)
-        return made if keepdims else Tensor(reductions.finished(made.node, reductions.axes_of(axis, 2), keepdims=False))
-
-    def std(self, axis: Axis = None, dtype: DTypeLike = None, **given: Any) -> Tensor:
-        """Return standard deviations along axes, as a dense array; arguments as of `var`."""
-        return apply(np.sqrt, self.var(axis, dtype, **given))
+        return apply(np.add, there, apply(np.multiply, missing, square)), None
 
     def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Return the largest elements along axes, as a dense array. ValueError: there are none."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
-from weft.frontends.tensors import sources
+import numpy as np
+
+from weft.frontends.tensors import reductions, sources
 from weft.frontends.tensors.arrays import computing, runners
-from weft.frontends.tensors.arrays.array import DEVICE
+from weft.frontends.tensors.arrays.array import DEVICE, Tensor, apply
 from weft.frontends.tensors.arrays.executables import Executable, Watch
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
-    from weft.frontends.tensors.types import DType, NumpyArray
+    from weft.frontends.tensors.types import Axis, DType, DTypeLike, NumpyArray
 
 
 class SparseArray(Executable):
@@ -84,3 +87,40 @@ class SparseArray(Executable):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
         raise TypeError("a sparse array would become dense: give x.todense(), or x.to_numpy()")
+
+    def _along(self, axis: Axis) -> int:
+        """Return the number of elements along axes."""
+        return prod([self.shape[one] for one in reductions.axes_of(axis, self.ndim)])
+
+    def _squares(self, axis: Axis, n: int) -> tuple[Tensor, DType | None]:
+        """Return the sums of squared distances from the means of `n` elements, and the type of variances if another."""
+        raise NotImplementedError
+
+    def var(
+        self,
+        axis: Axis = None,
+        dtype: DTypeLike = None,
+        *,
+        correction: float = 0.0,
+        ddof: float | None = None,
+        keepdims: bool = False,
+        where: Any = True,
+    ) -> Tensor:
+        """Return variances along axes, as a dense array: of the distances from the mean, which is subtracted first.
+
+        The arguments are those of `weft.tensor.var`. TypeError: `where` leaves elements out.
+        """
+        if where is not True:
+            raise TypeError("where= is not supported for sparse arrays: give x.todense()")
+        if ddof and correction:
+            raise ValueError("ddof and correction can't be provided simultaneously.")
+        axes, n = reductions.axes_of(axis, self.ndim), self._along(axis)
+        total, kind = self._squares(axis, n)
+        made = apply(np.true_divide, total, max(n - (ddof or correction), 0))
+        wanted = kind if dtype is None else dtype
+        made = made if wanted is None else made.astype(wanted)
+        return made if keepdims else Tensor(reductions.finished(made.node, axes, keepdims=False))
+
+    def std(self, axis: Axis = None, dtype: DTypeLike = None, **given: Any) -> Tensor:
+        """Return standard deviations along axes, as a dense array; arguments as of `var`."""
+        return apply(np.sqrt, self.var(axis, dtype, **given))
