@@ -4,7 +4,7 @@ A shuffle writes more partitions than it may have readers, because the sizes are
 are packed up to a target size, so that small partitions share a task; then the groups are evened out. A partition far
 over the target is split by ranges of its sources if the reader permits it: a join repeats the other side, if the kind
 of the join allows that. A split costs more than it saves while the heaviest task is no longer than the others of a
-worker together, so the number of workers counts; one that is much over the target is split in any case.
+worker together, so the number of workers counts, except for a partition that is much over the target.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SKEW = 5
 PAYS = 1.25
 """A partition is split if it exceeds one worker's share of all bytes this many times; else others fill the time."""
 LARGEST = 16
-"""A partition over this many targets is split in any case: its reader may hold it in memory."""
+"""A skewed partition over this many targets is split whether that pays or not: its reader may hold it in memory."""
 MAY_SPLIT = {"inner": (0, 1), "left": (0,), "right": (1,), "full": (), "": ()}
 """The inputs of each kind of join that may be split while the other side is repeated."""
 
