@@ -55,6 +55,7 @@ from weft.graph.logical import (
     Vertex,
 )
 from weft.model.errors import DefinitionError, UsageError
+from weft.model.patterns import late_pattern
 from weft.model.program import Program, Style
 from weft.model.records import as_dict
 from weft.model.resources import Resources
@@ -89,13 +90,13 @@ _PROGRAMS = {
     JOIN: f"{BODY}:hand_on",
     SKIP: f"{BODY}:nothing",
 }
-_PATH = re.compile(r"(?<![\w./:$-])\w[\w.-]*(?:/\w[\w.-]*)*")
+_PATH = late_pattern(r"(?<![\w./:$-])\w[\w.-]*(?:/\w[\w.-]*)*")
 _MOST_PATHS = 200
 _BLANKS = {" ": "blanks", "\t": "tabs", "\n": "ends of lines"}
 _IN_QUOTES = frozenset('$`"\\')
 _ACTED_ON = {"'": frozenset("'"), '"': _IN_QUOTES, "": _IN_QUOTES | frozenset(" \t\n'*?[]{}()<>|&;#~!")}
 """The characters that a shell acts on inside single quotes, inside double quotes, and outside of quotes."""
-_FS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_FS_NAME = late_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class ContainerImages(Struct, frozen=True):
