@@ -228,7 +228,7 @@ def _add(
             for dep in entry:
                 graph.add_edge(Edge(dep, decider, NONE, storage=Storage.NONE))
             graph.choices.append(Choice(decider, decider, {RUN: members, SKIPPED: ()}))
-    secrets = pipeline.secret_names
+    secrets, folder = pipeline.secret_names, str(repeating["run"]["folder"])
     for node in nodes:
         deps = dict.fromkeys(node.deps)
         if node.not_run:
@@ -239,9 +239,9 @@ def _add(
             if node.kind == DECIDE:
                 graph.choices.append(Choice(node.id, node.id, {RUN: node.members, SKIPPED: ()}))
         else:
-            folder = str(repeating["run"]["folder"])
             graph.add_vertex(_step(pipeline, node, place, folder, secrets, patched=bool(entry)))
-            reads = tuple(sources(p for found in node.delivered.values() for p in found))
+            delivered = node.delivered
+            reads = tuple(sources(p for found in delivered.values() for p in found)) if delivered else ()
         for dep in deps:
             if dep not in reads:
                 graph.add_edge(Edge(dep, node.id, NONE, storage=Storage.NONE))
