@@ -63,7 +63,7 @@ def look(state: str) -> StateStyle:
 
 def one_line(text: str, limit: int = 200) -> str:
     """Return the first line of a text, cleaned and cut."""
-    first = clean(text).strip().split("\n", 1)[0]
+    first = text.strip() if text.isprintable() else clean(text).strip().split("\n", 1)[0]
     return first if len(first) <= limit else first[: limit - 1] + "…"
 
 
