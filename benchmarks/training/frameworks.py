@@ -36,7 +36,10 @@ def job() -> dict[str, float]:
 
 
 def by_hand() -> dict[str, float]:
-    """Run the same four processes, and end the other three when the chief has ended."""
+    """Run the same four processes, and end the other three when the chief has ended.
+
+    Each has a session of its own, as replicas and processes in terminals have: Linux shares cores between sessions.
+    """
     with TemporaryDirectory(prefix="weft-benchmark-") as folder, ExitStack() as stack:
         addresses = _addresses()
         cluster: dict[str, list[str]] = {}
@@ -53,7 +56,7 @@ def by_hand() -> dict[str, float]:
             }
             log = stack.enter_context(Path(folder, f"{type}-{index}.log").open("wb"))
             words = [f"{TENSORFLOW}/bin/python", "train.py", *(["--steps=500"] if type == "chief" else [])]
-            process = subprocess.Popen(words, cwd=EXAMPLE, env=env, stdout=log, stderr=log)
+            process = subprocess.Popen(words, cwd=EXAMPLE, env=env, stdout=log, stderr=log, start_new_session=True)
             stack.callback(process.kill)
             started.append(process)
         code = started[-1].wait(LONGEST_S)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 TYPE_CHECKING = False  # `typing` would cost more than the rest of `weft --version`
 if TYPE_CHECKING:
-    from typing import NoReturn, TextIO
+    from typing import Any, NoReturn, TextIO
 
     from weft.cli.context import CommandContext
     from weft.model.errors import WeftError
@@ -90,6 +90,7 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
         import gc
 
         gc.set_threshold(GARBAGE)
+        _load_codec()
     from weft.cli.interrupts import interruptible
 
     with interruptible(sys.stderr if context is None else context.err) as interrupts:
@@ -99,6 +100,20 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
             if context is None:  # without waiting for threads that do not end
                 interrupts.leave()
             return interrupts.exit_code
+
+
+def _load_codec() -> None:
+    """Load `msgspec` without `typing_extensions`, which takes as long as the rest of it: all that it needs from there
+    it finds in `typing` too.
+    """
+    if "typing_extensions" in sys.modules:
+        return
+    modules: dict[str, Any] = sys.modules
+    modules["typing_extensions"] = None  # an import raises ImportError
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        del modules["typing_extensions"]
 
 
 def _run(words: list[str], context: CommandContext | None) -> int:

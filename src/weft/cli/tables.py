@@ -63,7 +63,7 @@ def look(state: str) -> StateStyle:
 
 def one_line(text: str, limit: int = 200) -> str:
     """Return the first line of a text, cleaned and cut."""
-    first = clean(text).strip().split("\n", 1)[0]
+    first = text.strip() if text.isprintable() else clean(text).strip().split("\n", 1)[0]
     return first if len(first) <= limit else first[: limit - 1] + "…"
 
 
@@ -195,7 +195,7 @@ def print_table(out: Console | PlainPage, heads: Sequence[str], rows: Sequence[S
 def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> str:
     """Return a table without colours: rich takes longer for its lines than most commands for all else."""
     texts = [[cell if isinstance(cell, str) else cell.plain for cell in row] for row in (heads, *rows)]
-    ascii_only = all(cell.isascii() for row in texts for cell in row)
+    ascii_only = "".join(map("".join, texts)).isascii()
     widths = [max(map(len, column)) if ascii_only else _width(column) for column in zip(*texts, strict=True)]
     pad = str.ljust if ascii_only else _padded
     return "".join([f"{'  '.join(map(pad, row, widths)).rstrip()}\n" for row in texts])

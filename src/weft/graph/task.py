@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -260,7 +259,10 @@ def resolve(program: Program) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-_LATER: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_LATER: Final = 0x20 | 0x80 | 0x200
+"""The flags of generators, coroutines and asynchronous generators: CO_GENERATOR and so on in `inspect`, which takes
+longer to load than all that is here.
+"""
 LATER: Final = "is a generator or `async def`, whose call returns no value that others could read"
 LATER_HINT: Final = "Return a list instead of yielding; inside a plain function use asyncio.run(...)."
 

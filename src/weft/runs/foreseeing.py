@@ -13,6 +13,7 @@ from weft.store.state import owned
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
     from weft.graph.job_plan import JobPlan
+    from weft.model.resources import Resources
     from weft.runs.sources import PlannableSource, RunReader
     from weft.store.state import StateRoot
     from weft.store.touching import TouchedStep
@@ -28,10 +29,12 @@ def misfit(source: PlannableSource, settings: Settings) -> CapacityError | None:
     if settings.backend == "ray":
         return None
     node = settings.node(settings.memory or default_budget(shm_root()))
+    fits: tuple[Resources, ...] = ONE_SLOT_ONLY
     try:
         for vertex in source.graph.vertices.values():
-            if vertex.resources is not ONE_SLOT_ONLY:
+            if vertex.resources is not ONE_SLOT_ONLY and vertex.resources is not fits:
                 check_fits(vertex, [node])
+                fits = vertex.resources  # most steps share one tuple
     except CapacityError as error:
         return error
     return None

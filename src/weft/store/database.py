@@ -221,16 +221,20 @@ class Database:
                         self._checked = self._checked or ("weft_about" in alchemy.tables() and self._check(alchemy))
                         yield alchemy if self._checked else None
                     return
-                with self._reading() as reader:
-                    yield reader
+                reader = self._open_reader()
+                if reader is not None and self._checked:
+                    yield _Sqlite(reader)
+                    return
+                with self._checking(reader) as checked:
+                    yield checked
             except Exception as error:
                 self._raise_known(error)
                 raise
 
     @contextmanager
-    def _reading(self) -> Iterator[_Sqlite | None]:
-        reader = self._open_reader()
-        if reader is not None and not self._checked:
+    def _checking(self, reader: sqlite3.Connection | None) -> Iterator[_Sqlite | None]:
+        """Check a file that was just opened."""
+        if reader is not None:
             try:
                 half = _half_written(reader)
             except sqlite3.OperationalError as error:
@@ -409,7 +413,7 @@ class Database:
         """Return the identity of the file, which a replacement changes; None while there is none."""
         assert self.file is not None
         try:
-            found = os.stat(self.file)
+            found = os.stat(self.where)
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino

@@ -103,10 +103,12 @@ class Digester:
             return ABSENT
         except OSError as error:
             raise _unreadable(place, error) from None
-        root = os.path.realpath(place)
+        if stat.S_ISREG(found.st_mode):
+            return self._read_before(found) or self._regular(os.path.realpath(place), found)
         if stat.S_ISDIR(found.st_mode):
+            root = os.path.realpath(place)
             return self._folder(root, found, root, 0)
-        return self._thing(root, found)
+        return _thing(found)
 
     def of_all(self, paths: Sequence[str]) -> str:
         """Return the joint digest of several paths, in order; of one path its own."""
@@ -188,7 +190,7 @@ class Digester:
             elif stat.S_ISLNK(mode):
                 digest = self._link(b"%b/%b" % (path, name), root)
             else:
-                digest = self._thing(name, about)
+                digest = _thing(about)
             seen.append(b"%b\0%b" % (name, digest.encode()))
             things.append((name, digest, None))
         self.files_seen += len(things)
@@ -199,7 +201,7 @@ class Digester:
         items = []
         for name, digest, regular in things:
             if regular is not None:
-                digest = self._file(b"%b/%b" % (path, name), regular, started)
+                digest = self._read_before(regular) or self._file(b"%b/%b" % (path, name), regular, started)
                 if not digest:
                     return None
             items.append(Item(name, digest, os.readlink(b"%b/%b" % (path, name)) if digest[0] == LINK else b""))
@@ -225,9 +227,7 @@ class Digester:
                     self._following.pop()
         return link_digest(target, beyond)
 
-    def _thing(self, path: bytes, about: os.stat_result) -> str:
-        if not stat.S_ISREG(about.st_mode):
-            return OTHER + hashlib.sha256(b"%d %d" % (stat.S_IFMT(about.st_mode), about.st_rdev)).hexdigest()
+    def _regular(self, path: bytes, about: os.stat_result) -> str:
         for _ in range(_TRIES):
             started = self.now_ns()
             digest = self._file(path, about, started)
@@ -236,13 +236,14 @@ class Digester:
             about = os.stat(path)
         raise _changing(path)
 
-    def _file(self, path: bytes, about: os.stat_result, started: int) -> str:
-        """Return the digest of a regular file with this stat; "" if the stat has changed after the read."""
-        kind = EXECUTABLE if about.st_mode & 0o111 else FILE
-        seen = stamp_of(about)
+    def _read_before(self, about: os.stat_result) -> str:
+        """Return the digest of a regular file with this stat; "" if it is not known."""
         known = self.known.known(about.st_dev, about.st_ino)
-        if known is not None and known[0] == seen:
-            return kind + known[1]
+        return _kind(about) + known[1] if known is not None and known[0] == stamp_of(about) else ""
+
+    def _file(self, path: bytes, about: os.stat_result, started: int) -> str:
+        """Read a regular file with this stat and return its digest; "" if the stat has changed after the read."""
+        seen = stamp_of(about)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -267,7 +268,7 @@ class Digester:
         digest = content.hexdigest()
         if max(about.st_ctime_ns, about.st_mtime_ns) + self.margin_ns <= started:
             self.known.note(about.st_dev, about.st_ino, seen, digest)
-        return kind + digest
+        return _kind(about) + digest
 
 
 def stamp_of(found: os.stat_result) -> str:
@@ -300,6 +301,15 @@ def read_listing(listing: bytes) -> list[Item]:
         digest, _, name = parts[at].partition(b" ")
         found.append(Item(name, digest.decode(), parts[at + 1]))
     return found
+
+
+def _kind(about: os.stat_result) -> str:
+    return EXECUTABLE if about.st_mode & 0o111 else FILE
+
+
+def _thing(about: os.stat_result) -> str:
+    """Return the digest of what is no file, folder or link."""
+    return OTHER + hashlib.sha256(b"%d %d" % (stat.S_IFMT(about.st_mode), about.st_rdev)).hexdigest()
 
 
 def _name(entry: tuple[bytes, os.DirEntry[bytes]]) -> bytes:

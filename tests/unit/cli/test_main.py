@@ -49,6 +49,15 @@ def test_no_library_reads_the_command_line(tmp_path):
     _, code_line, modules = answer.stdout.splitlines()
     assert code_line == "0"
     assert not set(modules.split()) & {"argparse", "click", "cyclopts", "numpy", "pyarrow", "rich", "sqlalchemy"}
+    assert not set(modules.split()) & {"inspect", "typing_extensions"}
+
+
+def test_code_of_a_user_may_load_what_a_command_left_out():
+    pytest.importorskip("typing_extensions")
+    code = "from weft.cli.main import main; main(['errors']); import typing_extensions as found; print(found.__name__)"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")}
+    answer = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "typing_extensions"
 
 
 def test_a_job_loads_what_it_needs_alone(tmp_path):

@@ -41,6 +41,7 @@ from weft.frontends.pipelines.parameters import check_value, convert, number_fro
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
 from weft.frontends.pipelines.trees import MapBuilder, shown
 from weft.model.errors import DefinitionError, UsageError
+from weft.model.patterns import late_pattern
 from weft.model.resources import Resources
 from weft.model.suggestions import nearest
 from weft.model.wording import counted
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 
 MAX_LEVELS: Final = 50
 """The largest nesting of pipelines."""
-_REFERENCE: Final = re.compile(r"\{\{" + REFERENCE + r"(\d+)\.\w+\}\}")
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_REFERENCE: Final = late_pattern(r"\{\{" + REFERENCE + r"(\d+)\.\w+\}\}")
+_PLAIN: Final = late_pattern(r"[A-Za-z][A-Za-z0-9-]*")
 _NAME_LENGTH: Final = 30
 _TEMPLATE: Final = "{{%s}}"
 

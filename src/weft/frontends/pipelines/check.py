@@ -137,21 +137,22 @@ def in_order(components: Mapping[str, _Some]) -> tuple[_Some, ...]:
 
     Components on a cycle or below one are left out.
     """
-    waits_for = {
-        name: {dep.value for dep in one.deps if dep.value in components} if one.deps else frozenset()
-        for name, one in components.items()
-    }
-    dependents: dict[str, list[str]] = {name: [] for name in components}
-    for name, deps in waits_for.items():
+    dependents: dict[str, list[str]] = {}
+    missing: dict[str, int] = {}
+    ready: deque[str] = deque()
+    for name, one in components.items():
+        deps = {dep.value for dep in one.deps if dep.value in components} if one.deps else ()
+        if not deps:
+            ready.append(name)
+            continue
+        missing[name] = len(deps)
         for dep in deps:
-            dependents[dep].append(name)
-    missing = {name: len(deps) for name, deps in waits_for.items()}
-    ready = deque(name for name, count in missing.items() if count == 0)
+            dependents.setdefault(dep, []).append(name)
     ordered = []
     while ready:
         name = ready.popleft()
         ordered.append(components[name])
-        for dependent in dependents[name]:
+        for dependent in dependents.get(name, ()):
             missing[dependent] -= 1
             if missing[dependent] == 0:
                 ready.append(dependent)

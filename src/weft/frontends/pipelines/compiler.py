@@ -55,6 +55,7 @@ from weft.graph.logical import (
     Vertex,
 )
 from weft.model.errors import DefinitionError, UsageError
+from weft.model.patterns import late_pattern
 from weft.model.program import Program, Style
 from weft.model.records import as_dict
 from weft.model.resources import Resources
@@ -89,13 +90,13 @@ _PROGRAMS = {
     JOIN: f"{BODY}:hand_on",
     SKIP: f"{BODY}:nothing",
 }
-_PATH = re.compile(r"(?<![\w./:$-])\w[\w.-]*(?:/\w[\w.-]*)*")
+_PATH = late_pattern(r"(?<![\w./:$-])\w[\w.-]*(?:/\w[\w.-]*)*")
 _MOST_PATHS = 200
 _BLANKS = {" ": "blanks", "\t": "tabs", "\n": "ends of lines"}
 _IN_QUOTES = frozenset('$`"\\')
 _ACTED_ON = {"'": frozenset("'"), '"': _IN_QUOTES, "": _IN_QUOTES | frozenset(" \t\n'*?[]{}()<>|&;#~!")}
 """The characters that a shell acts on inside single quotes, inside double quotes, and outside of quotes."""
-_FS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_FS_NAME = late_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class ContainerImages(Struct, frozen=True):
@@ -227,7 +228,7 @@ def _add(
             for dep in entry:
                 graph.add_edge(Edge(dep, decider, NONE, storage=Storage.NONE))
             graph.choices.append(Choice(decider, decider, {RUN: members, SKIPPED: ()}))
-    secrets = pipeline.secret_names
+    secrets, folder = pipeline.secret_names, str(repeating["run"]["folder"])
     for node in nodes:
         deps = dict.fromkeys(node.deps)
         if node.not_run:
@@ -238,9 +239,9 @@ def _add(
             if node.kind == DECIDE:
                 graph.choices.append(Choice(node.id, node.id, {RUN: node.members, SKIPPED: ()}))
         else:
-            folder = str(repeating["run"]["folder"])
             graph.add_vertex(_step(pipeline, node, place, folder, secrets, patched=bool(entry)))
-            reads = tuple(sources(p for found in node.delivered.values() for p in found))
+            delivered = node.delivered
+            reads = tuple(sources(p for found in delivered.values() for p in found)) if delivered else ()
         for dep in deps:
             if dep not in reads:
                 graph.add_edge(Edge(dep, node.id, NONE, storage=Storage.NONE))

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from weft.documents.problems import show
 from weft.frontends.pipelines.templates import find, go_text
+from weft.model.patterns import late_pattern
 
 MAX_CHARACTERS: Final = 128 * 1024
 MAX_TOKENS: Final = 10_000
@@ -94,9 +95,9 @@ _SIGNS: Final = frozenset(
         "!~",
     ]
 )
-_NUMBER: Final = re.compile(r"[0-9.]+")
-_HEX: Final = re.compile(r"0x([0-9a-fA-F]+)")
-_TIME: Final = re.compile(
+_NUMBER: Final = late_pattern(r"[0-9.]+")
+_HEX: Final = late_pattern(r"0x([0-9a-fA-F]+)")
+_TIME: Final = late_pattern(
     r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d)(?::(\d\d))?(?::(\d\d)(?:\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
 _QUOTES: Final = "'\""
@@ -392,7 +393,7 @@ def _matches(sign: str, left: Value, right: Value) -> Value:
     return found == (sign == "=~")
 
 
-_REPEATS: Final = re.compile(r"[*+]|\{\d*,?\d*\}")
+_REPEATS: Final = late_pattern(r"[*+]|\{\d*,?\d*\}")
 
 
 def _check_pattern(pattern: str) -> None:

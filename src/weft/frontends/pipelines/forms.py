@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from weft.documents import yaml
+from weft.model.patterns import late_pattern
 
-_STEP: Final = re.compile(r"(?:entry_points|post_process|components)\.[^.]+")
+_STEP: Final = late_pattern(r"(?:entry_points|post_process|components)\.[^.]+")
 _STEP_FIELDS: Final = ("command", "deps", "env", "artifacts", "parameters", "cache", "docker_env")
 _SHOWN: Final = 60
 _OTHER_WORDS: Final = {

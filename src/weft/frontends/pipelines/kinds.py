@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -17,6 +16,7 @@ from msgspec import Struct, field
 
 from weft.frontends.pipelines.parts import ITEM, Placeholder, text_to_json
 from weft.model.errors import ProgramError
+from weft.model.patterns import late_pattern
 from weft.model.resources import Resources
 from weft.model.wording import type_of
 
@@ -31,7 +31,7 @@ STEP_KINDS: Final[dict[str, str]] = {
     "sql": "weft.queries.steps:KIND",
 }
 """The kinds of this front end, with their import paths."""
-PYTHON: Final = re.compile(r"\.py(?::[^/]*)?$")
+PYTHON: Final = late_pattern(r"\.py(?::[^/]*)?$")
 """The suffix of a name of a pipeline in a Python file: `file.py`, `file.py:name`."""
 Complaints: TypeAlias = "tuple[tuple[str, str], ...]"
 """Mistakes in options: the option ("" for all together) and the mistake."""

@@ -82,6 +82,8 @@ class CacheDefinition(Struct, frozen=True):
 
     def over(self, general: CacheDefinition) -> CacheDefinition:
         """Return these options, completed by those of the whole pipeline: fields override, scopes are appended."""
+        if not self.given and not self.fs_scope:
+            return general
         return replace(
             self,
             enable=self.enable if "enable" in self.given else general.enable,

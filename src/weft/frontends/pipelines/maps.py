@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problems, choices, join, show
 from weft.frontends.pipelines.forms import other_word, right_form
 from weft.frontends.pipelines.language import START, SourceText
+from weft.model.patterns import late_pattern
 from weft.model.suggestions import nearest
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator, Mapping
 
-PIPELINE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
-STEP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,29}")
-VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
-SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+PIPELINE_NAME = late_pattern(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
+STEP_NAME = late_pattern(r"[A-Za-z][A-Za-z0-9-]{0,29}")
+VARIABLE_NAME = late_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
+SECRET_NAME = late_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _NAME_RULES = {
     SECRET_NAME: "1 to 128 letters, digits and _, beginning with a letter or _",
     PIPELINE_NAME: "1 to 128 letters, digits, _ and -, beginning with a letter or _",

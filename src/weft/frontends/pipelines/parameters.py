@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
 from weft.documents import yaml
@@ -11,12 +10,13 @@ from weft.documents.problems import Problems
 from weft.frontends.pipelines.language import PIPELINE_FILE
 from weft.frontends.pipelines.templates import ParameterValue, as_text, find
 from weft.model.errors import DefinitionError
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import ParameterKind
 
-_DIGITS = re.compile(r"(?<![\w.+-])[-+]?[0-9]{18,}(?![\w.])")
-_PATH_VALUE = re.compile(r"[.a-zA-Z0-9/_-]+")
+_DIGITS = late_pattern(r"(?<![\w.+-])[-+]?[0-9]{18,}(?![\w.])")
+_PATH_VALUE = late_pattern(r"[.a-zA-Z0-9/_-]+")
 
 
 def mismatch(kind: ParameterKind, value: ParameterValue) -> str:

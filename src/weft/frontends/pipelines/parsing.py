@@ -129,6 +129,8 @@ def read(
 
 
 def _comma_list(text: SourceText) -> tuple[SourceText, ...]:
+    if not text.value:
+        return ()
     return tuple(SourceText(part.strip(), text.mark, text.path) for part in text.value.split(",") if part.strip())
 
 
@@ -323,7 +325,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap)
     env, secrets = variables_of(options.map("env", None)) if "env" in options.nodes else ({}, {})
     return Step(
         name=name,
-        parameters=_parameters(options.map("parameters", None)),
+        parameters=_parameters(options.map("parameters", None)) if "parameters" in options.nodes else {},
         deps=_comma_list(options.text("deps")),
         inputs={} if artifacts is None else _inputs(artifacts.map("input", None)),
         condition=options.text("condition"),
@@ -336,7 +338,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap)
         secrets=secrets,
         outputs=() if artifacts is None else _outputs(artifacts),
         cache=_cache(options),
-        extra_fs=_extra_fs(options),
+        extra_fs=_extra_fs(options) if "extra_fs" in options.nodes else (),
         **(_extras(options) if "x-weft" in options.nodes else {}),
     )
 

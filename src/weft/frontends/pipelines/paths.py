@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, TypeVar
 
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, RUN_ID, STEP_NAME, USER_NAME
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ WORK_DIR = "PF_WORK_DIR"
 ENTRY_POINTS, POST_PROCESS = "entry_points", "post_process"
 MOUNT_ROOT = "/home/paddleflow/storage/mnt"
 
-_SHELL_PREFIX = re.compile(r"\s*(?:bash|sh)\s+-c(?:\s+|$)(?!['\"])")
+_SHELL_PREFIX = late_pattern(r"\s*(?:bash|sh)\s+-c(?:\s+|$)(?!['\"])")
 
 
 def runtime_name(pipeline: str, step: str, seq: int = 0, part: str = ENTRY_POINTS) -> str:

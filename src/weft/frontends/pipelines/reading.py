@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -19,13 +18,14 @@ from weft.frontends.pipelines.kinds import PYTHON, STEP_KINDS
 from weft.frontends.pipelines.overrides import outdone
 from weft.frontends.pipelines.profiles import Profile, profile_in, profile_of_values
 from weft.model.errors import DefinitionError, ForbiddenError, InputLimitError, NotFoundError, UsageError
+from weft.model.patterns import late_pattern
 from weft.model.suggestions import nearest
 
 _MAX_FILE: Final = 1 << 20
 _MOST_ENTRIES: Final = 1000
 _MOST_SHOWN: Final = 5
 _STDIN: Final = "-"
-_STREAM: Final = re.compile(r"/dev/[^/]+$|/dev/fd/|/proc/")
+_STREAM: Final = late_pattern(r"/dev/[^/]+$|/dev/fd/|/proc/")
 
 
 def origin_of(path: str, given: Mapping[str, object], name: str | None) -> PipelineSource:

@@ -146,7 +146,11 @@ class _Resolver:
                 last.pop(dep, None)
             name = component.name
             parameters[name] = self._parameters(component, scope, parameters)
-            inputs = {key: self._input(text.value, scope, outputs) for key, text in component.inputs.items()}
+            inputs = (
+                {key: self._input(text.value, scope, outputs) for key, text in component.inputs.items()}
+                if component.inputs
+                else {}
+            )
             vertex = _id(scope.id, name)
             own = ComponentScope(vertex, scope.name + name, scope.dotted + name, parameters[name], inputs, entry=after)
             if isinstance(component, Dag):
@@ -224,8 +228,9 @@ class _Resolver:
         left |= {**own, LOOP_ARGUMENT: f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""}
         portable = self._fill(command, left)
         secrets = {key: text.value for key, text in step.secrets.items()}
+        given = declared | {key: (Placeholder(SECRET, name),) for key, name in secrets.items()} if secrets else declared
         env = paths.environment(
-            {**declared, **{key: (Placeholder(SECRET, name),) for key, name in secrets.items()}},
+            given,
             run_id=self.run.run_id,
             step=step.name,
             user=self.run.user,
@@ -537,6 +542,9 @@ class _Resolver:
             ) from None
 
     def _fill(self, text: str, values: Mapping[str, ParameterValue | Placeholder]) -> Filled:
+        if "{{" not in text:
+            return text
+
         def value_of(template: Template) -> str | Placeholder:
             if template.step:
                 return template.text

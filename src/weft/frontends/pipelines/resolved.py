@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,6 +10,7 @@ from msgspec import Struct, field
 from weft.documents.problems import show
 from weft.frontends.pipelines.states import IS_DISABLED, IS_EMPTY
 from weft.model.errors import UsageError
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.kinds import StepBody
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from weft.graph.logical import Retry
     from weft.model.resources import Resources
 
-_USER = re.compile(r"[\w.@+ -]{0,128}")
-_RUN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_USER = late_pattern(r"[\w.@+ -]{0,128}")
+_RUN_ID = late_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class MountPoint(Struct, frozen=True):

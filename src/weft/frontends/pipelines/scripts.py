@@ -40,6 +40,7 @@ from weft.frontends.pipelines.shell_text import (
 )
 from weft.frontends.pipelines.step_variables import declared, variables
 from weft.model.errors import ProgramError
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.code.path_texts import PathText
@@ -47,17 +48,17 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
 """The endings of scripts' names, in lower case."""
-_ATTACHED: Final = re.compile(r"-[A-Za-z](.+)|[\w-]+=(.+)", re.DOTALL)
+_ATTACHED: Final = late_pattern(r"-[A-Za-z](.+)|[\w-]+=(.+)", re.DOTALL)
 """The value of an option in the same word: `-fFILE`, `--file=FILE`, `if=FILE`."""
-_PATHS: Final = re.compile(r"\$\{(?:PYTHON)?PATH[^}]*\}|\$(?:PYTHON)?PATH\b")
-_WORK_DIR: Final = re.compile(r"\$(?:PWD\b|\{PWD\}|\(\s*pwd\s*\))|`\s*pwd\s*`")
+_PATHS: Final = late_pattern(r"\$\{(?:PYTHON)?PATH[^}]*\}|\$(?:PYTHON)?PATH\b")
+_WORK_DIR: Final = late_pattern(r"\$(?:PWD\b|\{PWD\}|\(\s*pwd\s*\))|`\s*pwd\s*`")
 _TEMPLATE: Final = "{{"
-_VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
-_SET: Final = re.compile(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
-_LISTED: Final = re.compile(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
+_VARIABLE: Final = late_pattern(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
+_SET: Final = late_pattern(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
+_LISTED: Final = late_pattern(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
 """A loop of a shell over words that stand there, its variable and the words."""
-_SHELLS: Final = re.compile(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
-_PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
+_SHELLS: Final = late_pattern(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
+_PYTHON: Final = late_pattern(r"(?:python|pypy)[\d.]*")
 _TEXT_OPTIONS: Final = {
     **dict.fromkeys(("perl", "ruby", "node", "Rscript", "julia", "lua", "tclsh"), "-e"),
     "php": "-r",
@@ -111,31 +112,31 @@ _FILE_PROGRAMS: Final = frozenset({*_AWKS, "sed"})
 _COPIERS: Final = frozenset({"cp", "install", "ln", "rsync", "scp"})
 _PLACES_ONLY: Final = frozenset({"case", "cd", "echo", "printf", "popd", "pushd", "type", "which"})
 """Programs that read no folder that they are given."""
-_WRITES_INTO: Final = re.compile(
+_WRITES_INTO: Final = late_pattern(
     r"(?i)-*(?:\w+[-_])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
     r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?"
 )
 """Names of options and variables that take a folder to write into, or to search for programs."""
-_OUTPUT: Final = re.compile(r"(?i)(?:\w+_)*(?:dest|logs?|out|outputs?|results?|save|temp|tmp)(?:_?(?:file|path|to))?")
+_OUTPUT: Final = late_pattern(r"(?i)(?:\w+_)*(?:dest|logs?|out|outputs?|results?|save|temp|tmp)(?:_?(?:file|path|to))?")
 """Names of variables of a step that hold a file to write."""
-_AROUND: Final = re.compile(
+_AROUND: Final = late_pattern(
     r"""["']?(?P<before>[\w./+@%-]*)["']?(?:\$\w+|\$\{\w+\}|\{\})["']?(?P<after>[\w./+@%-]*)["']?"""
 )
 """A word with one variable, or with the placeholder of `xargs`."""
-_ONCE: Final = re.compile(r"""(?:^|[\s;&|({])([A-Za-z_]\w*)=("[^"$`\\]*"|'[^']*'|[\w./:,+@%-]+)(?=[\s;&|)]|$)""")
+_ONCE: Final = late_pattern(r"""(?:^|[\s;&|({])([A-Za-z_]\w*)=("[^"$`\\]*"|'[^']*'|[\w./:,+@%-]+)(?=[\s;&|)]|$)""")
 """An assignment of a text that stands there."""
 _OWN_PATH: Final = r"""\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"""
-_OWN_FOLDER: Final = re.compile(
+_OWN_FOLDER: Final = late_pattern(
     rf"""\$\(\s*dirname\s+(?:--\s+)?(?:"{_OWN_PATH}"|{_OWN_PATH})\s*\)|\$\{{(?:0|BASH_SOURCE)%/\*\}}"""
 )
 """The folder of a shell script, as the script writes it."""
-_ENTERED: Final = re.compile(
+_ENTERED: Final = late_pattern(
     r"""\$\(\s*cd\s+(?:--\s+)?"?([^"$`()&;]+?)"?\s*(?:>\s*/dev/null\s*)?(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"""
 )
 """The absolute path of a folder, as a shell script finds it."""
-_SEARCHED: Final = re.compile(r"""\bsys\.path\s*(?:\.\s*(?:insert|append|extend)\s*\(|\+?=)([^\n]*)""")
+_SEARCHED: Final = late_pattern(r"""\bsys\.path\s*(?:\.\s*(?:insert|append|extend)\s*\(|\+?=)([^\n]*)""")
 """A line of Python that adds folders to those in which modules are found."""
-_GLOB: Final = re.compile(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
+_GLOB: Final = late_pattern(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
 _MOST_IN_FOLDER: Final = 10_000
 _WRITTEN: Final = frozenset({"-o", "--out", "--output"})
 """Options that are followed by a file to write."""

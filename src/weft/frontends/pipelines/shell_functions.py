@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.frontends.pipelines.shell_text import TOKEN, commands
+from weft.model.patterns import late_pattern
 
-_ARGUMENT: Final = re.compile(r"""(?<!\\)\$(?:([1-9])|\{([1-9])(?::?-([^{}]*))?\})|(?<!\\)("?)\$(?:[@*]|\{[@*]\})\4""")
+_ARGUMENT: Final = late_pattern(
+    r"""(?<!\\)\$(?:([1-9])|\{([1-9])(?::?-([^{}]*))?\})|(?<!\\)("?)\$(?:[@*]|\{[@*]\})\4"""
+)
 """An argument by its number, with its default, or all of them."""
-EXPANDABLE: Final = re.compile(r"(?:[\w ./:=,+@%*?-]|\{\{PF_LOOP_ARGUMENT\}\})*")
+EXPANDABLE: Final = late_pattern(r"(?:[\w ./:=,+@%*?-]|\{\{PF_LOOP_ARGUMENT\}\})*")
 """Values of variables and arguments that a shell takes as they are, apart from blanks and patterns."""
-_SET: Final = re.compile(
+_SET: Final = late_pattern(
     r"(?:^|(?<=[\s;&|(){}]))set[ \t]+(?:[-+]o[ \t]+\w+[ \t]+|[-+]\w+[ \t]+)*"
     r"(?:--(?P<words>(?:[ \t][^\n;&|<>()]*)?)|(?<![-+]o )(?=[^-+\s;&|]))"
 )
 """A command that sets the arguments; `words` are known to be arguments only behind `--`."""
-_SHIFT: Final = re.compile(r"\bshift\b")
-_FOR_ALL: Final = re.compile(r"\b(for\s+[A-Za-z_]\w*)\s*(?=;|\n|\bdo\b)")
+_SHIFT: Final = late_pattern(r"\bshift\b")
+_FOR_ALL: Final = late_pattern(r"\b(for\s+[A-Za-z_]\w*)\s*(?=;|\n|\bdo\b)")
 """A loop over all arguments that does not name them."""
 
 Argument = str | None

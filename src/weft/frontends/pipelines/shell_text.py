@@ -8,7 +8,9 @@ from itertools import product
 from math import prod
 from typing import Final, NamedTuple
 
-TOKEN: Final = re.compile(
+from weft.model.patterns import late_pattern
+
+TOKEN: Final = late_pattern(
     r"""(?P<blank>(?:[ \t\r]|\\\n)+)
     | (?P<comment>\#[^\n]*)
     | (?P<here><<-?[ \t]*(?P<quote>['"]?)(?P<end>[^\s'";&|()<>]+)(?P=quote))
@@ -20,16 +22,16 @@ TOKEN: Final = re.compile(
     | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_PIECE: Final = re.compile(r"""\\(.)|'([^']*)'|"((?:\\.|[^"\\])*)"|([^\\'"]+)""", re.DOTALL)
-_PLAIN: Final = re.compile(r"[\w./=:,+-]+")
-_EXPANDED: Final = re.compile(r"[$*?`]|\[.*\]")
-_SUBSTITUTION: Final = re.compile(r"\$\((?!\()((?:[^()]|\([^()]*\))+)\)|`([^`]+)`")
+_PIECE: Final = late_pattern(r"""\\(.)|'([^']*)'|"((?:\\.|[^"\\])*)"|([^\\'"]+)""", re.DOTALL)
+_PLAIN: Final = late_pattern(r"[\w./=:,+-]+")
+_EXPANDED: Final = late_pattern(r"[$*?`]|\[.*\]")
+_SUBSTITUTION: Final = late_pattern(r"\$\((?!\()((?:[^()]|\([^()]*\))+)\)|`([^`]+)`")
 """A command in a text for which the shell puts its output."""
-_BRACES: Final = re.compile(r"(?<![$\\{])\{([\w./+@%~:*?-]*(?:,[\w./+@%~:*?-]*)+|(\d{1,9})\.\.(\d{1,9}))\}(?!\})")
+_BRACES: Final = late_pattern(r"(?<![$\\{])\{([\w./+@%~:*?-]*(?:,[\w./+@%~:*?-]*)+|(\d{1,9})\.\.(\d{1,9}))\}(?!\})")
 """Words of Bash: `{a,b}` and `{1..3}`."""
 MOST_TURNS: Final = 100
 """The most ways in which a text is read: values of a loop, words in braces."""
-ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+ASSIGNED: Final = late_pattern(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _BEFORE: Final = frozenset(
     [
         "!",
@@ -159,9 +161,9 @@ def _word(written: str) -> ShellWord:
     return ShellWord("".join(found), written)
 
 
-_AWK_TEXT: Final = re.compile(r'(>>?\s*)?"((?:[^"\\\n]|\\.)+)"')
+_AWK_TEXT: Final = late_pattern(r'(>>?\s*)?"((?:[^"\\\n]|\\.)+)"')
 """A text in a program of awk, perhaps as the file that it writes."""
-_CONVERSION: Final = re.compile(r"%[-+ #0-9.*]*[A-Za-z]")
+_CONVERSION: Final = late_pattern(r"%[-+ #0-9.*]*[A-Za-z]")
 
 
 def awk_paths(program: str) -> list[str]:
@@ -176,7 +178,7 @@ def printf_pattern(form: str) -> str:
     return pattern if "*" in pattern and re.search(r"\w/|\.\w", plain) and not re.search(r"\s", pattern) else ""
 
 
-_GAP: Final = re.compile(r"""\$(?:\w+|\{[^{}]*\}|\([^()]*\))|\{\}""")
+_GAP: Final = late_pattern(r"""\$(?:\w+|\{[^{}]*\}|\([^()]*\))|\{\}""")
 """A part of a word that only the shell knows, or the placeholder of `xargs`."""
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +22,7 @@ from weft.frontends.pipelines.body import make_room
 from weft.frontends.pipelines.secrets import FILE_SUFFIX
 from weft.graph.spec import HERE
 from weft.model.errors import InputLimitError, InternalError, UsageError
+from weft.model.patterns import late_pattern
 from weft.store import shared
 from weft.store.artifacts import PROJECT, PackedProject, add_artifact
 from weft.store.digests import LEFT_OUT
@@ -41,7 +41,7 @@ MOST_BYTES: Final = 2 << 30
 IGNORE_FILE: Final = ".weftignore"
 """The file of a project with patterns of what its steps do not need, one in each line."""
 _LEFT_OUT: Final = frozenset(os.fsdecode(name) for name in LEFT_OUT) | {".git", ".hg", ".svn"}
-_LOG: Final = re.compile(r"[^/\0]{1,240}\.log(\.times)?")
+_LOG: Final = late_pattern(r"[^/\0]{1,240}\.log(\.times)?")
 _WAIT_S: Final = 0.5
 _THREADS: Final = 4
 _SHOWN: Final = 3

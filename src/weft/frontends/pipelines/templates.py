@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
+from weft.model.patterns import late_pattern
+
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterator
 
 ParameterValue: TypeAlias = "str | int | float | tuple[ParameterValue, ...]"
@@ -30,7 +32,7 @@ PARENT = "PF_PARENT"
 """The name of the enclosing dag in a dotted template."""
 
 _BLANKS = r"[ \t\r\n\f]*"
-_TEMPLATE = re.compile(r"\{\{" + _BLANKS + r"(?:([A-Za-z0-9_-]*)\.)?([A-Za-z0-9_]+)" + _BLANKS + r"\}\}")
+_TEMPLATE = late_pattern(r"\{\{" + _BLANKS + r"(?:([A-Za-z0-9_-]*)\.)?([A-Za-z0-9_]+)" + _BLANKS + r"\}\}")
 
 
 class Template(Struct, frozen=True):

@@ -25,6 +25,10 @@ _PIPELINE: Final = late_pattern(rb"""(?:^|[{,])\s*["']?entry_points["']?\s*:""",
 """A pipeline, whose commands may hold the text of a job for kubectl, but never at the beginning of a line."""
 
 
+_WORDS: Final = (b"apiVersion", b"Job")
+"""A document of Kubernetes, and one whose apiVersion is missing, has one of these."""
+
+
 def has_jobs(path: str) -> bool:
     """Return whether a document of a file, or of a file in a folder, is of an API of Kubernetes."""
     if os.path.isdir(path):
@@ -35,6 +39,8 @@ def has_jobs(path: str) -> bool:
         return False
     with suppress(OSError), open(path, "rb") as file:
         text = file.read(_MAX_BYTES)
+        if not any(word in text for word in _WORDS):  # most files of pipelines, which may be long
+            return False
         if _KUBERNETES.search(text):
             return True
         is_job = _KUBEFLOW.search(text) is not None or _KIND.search(text) is not None
