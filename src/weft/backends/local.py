@@ -182,10 +182,10 @@ def abandon(local: LocalJob, lease: WorkerLease, grace_s: float) -> None:
     local.forget(lease)
     vertex = lease.root.vertex
     now = local.loop.clock.now()
-    local.loop.post_later(local.job.id, Noted(now, vertex, NoteKind.UNSTOPPABLE.word, (lease.pos, grace_s)))
+    local.loop.post_later(local.job.id, Noted(now, vertex, NoteKind.UNSTOPPABLE.word, (lease.at, grace_s)))
     local.loop.post(
         local.job.id,
-        Failed(now, lease.id, lease.lo, vertex, lease.pos, Failure.STOPPED, "did not stop in time"),
+        Failed(now, lease.id, lease.lo, vertex, lease.at, Failure.STOPPED, "did not stop in time"),
     )
 
 
@@ -309,7 +309,7 @@ class LocalBackend(ABC):
 
     def ask_to_stop(self, lease: WorkerLease) -> None:
         """Ask a task to stop. Its callbacks run on the timer thread, as they may block."""
-        lease.stop = True
+        lease.ask_to_stop()
         if lease.callbacks:
             self.timers.call(self.loop.clock.now(), lease.cancel)
 

@@ -65,8 +65,9 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
 
 def _one_by_one(core: Core, stage: Stage) -> bool:
     """Return whether each worker gets exactly one task of this stage."""
+    seconds = stage.seconds if stage.seconds >= 0 else core.known.get(stage.id, -1.0)
     return (
-        (stage.seconds < 0 or stage.seconds >= core.tuning.target_s)
+        (seconds < 0 or seconds >= core.tuning.target_s)
         and stage.n > FEW
         and stage.cone_into is None
         and not (stage.narrow and stage.chain_next is not None)

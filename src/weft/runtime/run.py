@@ -582,7 +582,7 @@ class Results:
         """Return the values of a vertex, one for each task. NotFoundError: they were not kept."""
         vertex, column = self._column(node)
         values = column.values
-        if SPECIAL.isdisjoint(map(type, values)):
+        if column.readable or SPECIAL.isdisjoint(map(type, values)):
             return list(values)
         return [self._load(vertex, column, index) for index in range(len(column))]
 

@@ -60,10 +60,10 @@ class Column:
     `foresee(i)` orders cells by their next read, lower is sooner, if a reader is known.
 
     The other fields belong to the store: `small_count` cells of `small_bytes` bytes in all are only summed, `tracked`
-    has an entry for every cell that is large or lies in a file.
+    has an entry for every cell that is large or lies in a file. `plain` until a value is put that may be a reference.
     """
 
-    __slots__ = ("foresee", "index", "key", "parts", "small_bytes", "small_count", "tracked", "values")
+    __slots__ = ("foresee", "index", "key", "parts", "plain", "small_bytes", "small_count", "tracked", "values")
 
     def __init__(self, key: tuple[str, str], n: int, parts: int = 0) -> None:
         self.key = key
@@ -71,12 +71,18 @@ class Column:
         self.parts = parts
         self.foresee: Callable[[int], float] | None = None
         self.index: RowIndex | None = None
+        self.plain = True
         self.small_count = 0
         self.small_bytes = 0
         self.tracked: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def readable(self) -> bool:
+        """Whether each cell is known to hold the value itself."""
+        return self.plain and self.small_count == len(self.values)
 
     def grow(self) -> None:
         """Add an empty cell at the end."""

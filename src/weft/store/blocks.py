@@ -144,6 +144,7 @@ class BlockManager:
             if old is None:
                 raise NotFoundError(f"there is no column {'/'.join(key)}")
             column = self._columns[new] = Column(new, len(at), old.parts)
+            column.plain = old.plain
             each = old.small_bytes // old.small_count if old.small_count else 0
             for to, index in enumerate(at):
                 entry = old.tracked.pop(index, None)
@@ -186,6 +187,7 @@ class BlockManager:
         large: list[ChunkEntry] = []
         small = fixed_size(values)
         if small is None:
+            column.plain = False
             count, small, large = sorted_out(column, lo, values)
         elif total_bytes is not None:
             small = total_bytes

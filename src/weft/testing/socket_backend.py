@@ -194,7 +194,7 @@ class SocketBackend(LocalBackend):
 
     def ask_to_stop(self, lease: WorkerLease) -> None:
         """Ask a task to stop."""
-        lease.stop = True
+        lease.ask_to_stop()
         self._helpers.put(partial(self._wire.send, STOP, _token(lease)))
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:

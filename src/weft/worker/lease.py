@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class WorkerLease:
-    """Units `lo:hi` of a root vertex. `hi` may be lowered while it runs; `pos` is the current unit.
+    """Units `lo:hi` of a root vertex. `hi` may be lowered while it runs (`end_before`); `at` is the current unit.
 
-    The tail is revoked without a lock: the worker writes `pos` before it reads `hi`, the other side lowers `hi` before
-    it reads `pos`; units at or past the new `hi` that were not begun are given back.
+    The tail is revoked without a lock: the worker writes its position before it reads `hi`, the other side lowers `hi`
+    before it reads the position; units at or past the new `hi` that were not begun are given back. The position is
+    `pos`, or where the worker follows a list (`follow`), the number of values that it has made.
 
     `race` is the backend's record of another lease of the same tasks. `committing` is set while outputs are put into
     the store. `late` is set by a stop after the time limit: later values do not count. `gate` is the commit barrier,
@@ -38,6 +39,7 @@ class WorkerLease:
         "late",
         "lo",
         "logs",
+        "made",
         "nbytes",
         "patience",
         "pos",
@@ -45,6 +47,7 @@ class WorkerLease:
         "resources",
         "root",
         "stop",
+        "todo",
         "worker",
     )
 
@@ -79,28 +82,60 @@ class WorkerLease:
         self.logs = ""
         self.pos = lo
         self.stop = False
+        self.todo: list[Any] | None = None
+        self.made: list[Any] = []
         self.late = False
         self.patience = 0
         self.race: Any = None
         self.committing = False
         self.callbacks: list[Callable[[], None]] | None = None
 
+    def follow(self, items: Sequence[Any], made: list[Any]) -> list[Any]:
+        """Return the items of the units as a list to iterate over, one value in `made` for each item.
+
+        The list is cut when the lease is shortened or stopped, so that the worker need not look at `hi` and `stop`.
+        """
+        self.made = made
+        todo = self.todo = list(items[self.lo : self.hi])
+        self._cut(todo)  # what was told before `todo` was there
+        return todo
+
+    def _cut(self, todo: list[Any]) -> None:
+        """Leave no item of a revoked unit; after a stop none."""
+        del todo[0 if self.stop else max(0, self.hi - self.lo) :]
+
+    def end_before(self, hi: int) -> None:
+        """Lower the end: no unit from `hi` on begins."""
+        self.hi = hi
+        if self.todo is not None:
+            self._cut(self.todo)
+
     def shrink(self) -> int | None:
         """Lower `hi` to the middle of the units not begun; return it, or None if there are none."""
-        middle = (self.pos + 1 + self.hi + 1) // 2
+        middle = (self._unit() + 1 + self.hi + 1) // 2
         if middle >= self.hi:
             return None
-        self.hi = middle
-        return max(middle, self.pos + 1)
+        self.end_before(middle)
+        return max(middle, self._unit() + 1)
+
+    def _unit(self) -> int:
+        """Return the current unit of a lease in this process."""
+        return self.pos if self.todo is None else self.lo + len(self.made)
 
     @property
     def at(self) -> int:
         """The current unit."""
-        return self.pos
+        return self._unit()
+
+    def ask_to_stop(self) -> None:
+        """Let no further unit begin; the running one may ask whether to stop."""
+        self.stop = True
+        if self.todo is not None:
+            self._cut(self.todo)
 
     def cancel(self) -> None:
         """Stop the running task."""
-        self.stop = True
+        self.ask_to_stop()
         for callback in list(self.callbacks or ()):
             callback()
 

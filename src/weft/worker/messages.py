@@ -57,6 +57,11 @@ class SharedPageLease(SharedPage):
     logs: str
     callbacks: list[Callable[[], None]] | None
 
+    @property
+    def at(self) -> int:
+        """The current unit."""
+        return self.pos
+
 
 class WorkerConfig(NamedTuple):
     """The configuration of a worker, sent at its fork. With the `credentials` of a cluster it reads at other nodes.

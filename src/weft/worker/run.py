@@ -1,8 +1,9 @@
 """Run a lease: fetch inputs, call, collect outputs. The same code under every backend.
 
 Two paths. Plain functions take the fast one: a loop with a slot for the position and one for the stop flag, with no
-allocation per task but its value. Programs of style TASK, streams and live inputs take the general one, with a context
-for each task. A cone runs depth first, and its inner values never leave the lease.
+allocation per task but its value; for functions of an item alone, it is a loop over a list of items, which is cut.
+Programs of style TASK, streams and live inputs take the general one, with a context for each task. A cone runs depth
+first, and its inner values never leave the lease.
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ def _run_bodies(lease: WorkerLease, store: ChunkReader, values: list[Any], where
     if lease.cone is not None:
         _run_tree(lease, store, values, where)
     elif lease.root.simple:
-        _run_plain(lease, store, values, where)
+        if _follows_items(lease):
+            _run_items(lease, values, where)
+        else:
+            _run_plain(lease, store, values, where)
     else:
         _run_tasks(lease, store, values, where)
     return -1
@@ -462,6 +466,25 @@ def _body(code: TaskCode) -> Callable[..., Any]:
         return fn
     parts, vertex = code.width, code.vertex
     return lambda *args, **params: as_row(fn(*args, **params), parts, vertex)
+
+
+_SLICED = frozenset({list, tuple, range})
+
+
+def _follows_items(lease: WorkerLease) -> bool:
+    """Return whether the tasks of a lease in this process read their items alone."""
+    code = lease.root
+    return type(code.items) in _SLICED and not code.inputs and not code.params and isinstance(lease, WorkerLease)
+
+
+def _run_items(lease: WorkerLease, values: list[Any], where: list[Any]) -> None:
+    """Run tasks that read their items alone, by a loop that does nothing but call."""
+    fn = _body(lease.root)
+    try:
+        for item in lease.follow(lease.root.items, values):
+            values.append(fn(item))  # noqa: PERF401 - a StopIteration of the function must get out
+    finally:
+        where[1] = lease.at
 
 
 def _run_plain(lease: WorkerLease, store: ChunkReader, values: list[Any], where: list[Any]) -> None:

@@ -50,15 +50,15 @@ class _Recorder:
 
     def __init__(self, lease: WorkerLease) -> None:
         self._lease = lease
-        self._index = lease.pos
+        self._index = lease.at
         self._text = ""
         self._begun = not lease.attempt
 
     def add(self, text: str) -> None:
         """Add what the current task writes."""
-        if self._lease.pos != self._index:
+        if self._lease.at != self._index:
             self.flush()
-            self._index = self._lease.pos
+            self._index = self._lease.at
             self._begun = not self._lease.attempt
         if not self._begun:
             self._begun = True

@@ -525,6 +525,13 @@ def test_an_estimate_of_an_earlier_job_takes_the_place_of_a_probe_but_is_no_meas
     h.expect("launch a[0:10] on 0")
 
 
+def test_an_estimate_takes_the_place_of_the_probes_of_a_large_vertex_too(hand):
+    h = hand(flat(1000), workers=2, submit=False)
+    h(JobSubmitted(0.0, known=(("a", 1e-6),)))
+    h(h.idle(0, 1))
+    h.expect("launch a[0:64] on 0", "launch a[64:128] on 1")
+
+
 def test_a_task_that_took_long_in_an_earlier_job_has_a_lease_of_its_own(hand):
     h = hand(flat(10), workers=1, submit=False)
     h(JobSubmitted(0.0, known=(("a", 5.0),)))

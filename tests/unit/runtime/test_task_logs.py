@@ -102,7 +102,7 @@ def _one(fn):
 def lease(tmp_path):
     logs = task_logs.folder_of(str(tmp_path), "v")
     task_logs.install()
-    yield SimpleNamespace(logs=logs, pos=0, attempt=0)
+    yield SimpleNamespace(logs=logs, at=0, attempt=0)
     task_logs.uninstall()
 
 
@@ -126,7 +126,7 @@ def test_a_task_is_cut_at_its_limit(lease, tmp_path, monkeypatch):
 def test_a_run_is_cut_at_its_limit(lease, tmp_path, monkeypatch):
     monkeypatch.setattr(task_logs, "MOST_OF_RUN", 8)
     with task_logs.recorded(lease):
-        for lease.pos in range(4):
+        for lease.at in range(4):
             print("1234")
     texts = [task_logs.log_of(str(tmp_path), "v", index) for index in range(4)]
     assert texts == ["1234\n", "123" + task_logs.CUT, "", ""]

@@ -49,7 +49,9 @@ def check_books(store, pins=()):
             entry = column.tracked.get(index)
             if cell is ABSENT:
                 assert entry is None
+                assert not column.readable
                 continue
+            assert not (column.readable and type(cell) is ChunkRef)
             if entry is None:
                 small += 1
                 assert type(cell) is not ChunkRef or cell.tier is Tier.INLINE
@@ -103,6 +105,22 @@ def test_absent_among_the_values_is_not_counted():
     check_books(store)
     store.free_range(column, 0, 3)
     assert store.stats().used == 0
+
+
+def test_a_column_is_readable_while_all_of_its_cells_are_values_of_fixed_size():
+    store = BlockManager(KIB * KIB)
+    column = store.column(("j", "v"), 4)
+    store.put_range(column, 0, [1, 2.0, None])
+    assert not column.readable
+    store.put_range(column, 3, [True])
+    assert column.readable
+    assert store.take_cells(("j", "v"), [1, 2], ("kept", "1")).readable
+    column = store.column(("j", "w"), 2)
+    store.put_range(column, 0, [1, 2])
+    store.free_range(column, 1, 2)
+    assert not column.readable
+    store.put_range(column, 1, ["text"])
+    assert not column.readable
 
 
 def test_values_from_the_limit_on_are_tracked():

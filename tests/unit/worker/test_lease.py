@@ -50,7 +50,39 @@ def test_nothing_is_taken_from_the_last_unit():
     assert running.hi == 5
 
 
+@given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 49))
+def test_what_is_taken_back_from_a_list_has_not_begun(lo, width, done):
+    running = lease(lo, lo + width)
+    made: list[int] = []
+    at = lo + done % width
+    for item in running.follow(range(200), made):
+        if item == at:
+            taken = running.shrink()
+            assert running.at == at
+            assert taken is None or at < taken == running.hi
+        made.append(item)
+    assert made == list(range(lo, running.hi))
+
+
+def test_a_list_that_is_made_after_a_revocation_ends_there():
+    running = lease(2, 9)
+    running.end_before(4)
+    assert running.follow(list(range(10)), []) == [2, 3]
+    assert running.follow(tuple(range(10)), []) == [2, 3]
+
+
 # -------------------------------------------------------------------------------------------------------------- stops
+
+
+def test_a_stopped_lease_has_no_more_items_before_and_after_its_list_is_made():
+    running = lease()
+    made: list[int] = []
+    for item in running.follow(range(10), made):
+        if item == 3:
+            running.ask_to_stop()
+        made.append(item)
+    assert (made, running.at) == ([0, 1, 2, 3], 4)
+    assert running.follow(range(10), []) == []
 
 
 def test_a_cancelled_lease_is_stopped_and_its_callbacks_are_called():

@@ -195,7 +195,7 @@ def test_units_that_were_taken_back_are_not_run():
     def body(item):
         called.append(item)
         if item == 0:
-            leases[0].hi = 2
+            leases[0].end_before(2)
         return item
 
     leases.append(WorkerLease(1, code(body, items=list(range(6))), 0, 6))
