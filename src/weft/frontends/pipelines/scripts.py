@@ -39,6 +39,7 @@ from weft.frontends.pipelines.shell_text import (
     without_wrappers,
 )
 from weft.frontends.pipelines.step_variables import declared, variables
+from weft.frontends.pipelines.written_files import WrittenFiles
 from weft.model.errors import ProgramError
 
 if TYPE_CHECKING:
@@ -103,8 +104,11 @@ _BUILTINS: Final = frozenset(
     ]
 )
 """Words of a shell that no folder on PATH can replace."""
-_WRITERS: Final = frozenset({"chmod", "mkdir", "mv", "rm", "rmdir", "tee", "touch", "truncate"})
+_REMOVERS: Final = frozenset({"rm", "rmdir"})
+_WRITERS: Final = frozenset({"chmod", "mkdir", "mv", "tee", "touch", "truncate", *_REMOVERS})
 """Programs that write or remove the files that they are given."""
+_APPENDING: Final = frozenset({"-a", "--append"})
+"""Options of `tee`."""
 _AWKS: Final = frozenset({"awk", "gawk", "mawk", "nawk"})
 _FILE_PROGRAMS: Final = frozenset({*_AWKS, "sed"})
 """Programs whose script follows the option `-f` or `--file`."""
@@ -149,13 +153,16 @@ class Scripts(Struct):
     """The findings of a scan: absolute paths of files, and commands whose script is not known.
 
     `mentioned` are paths that programs name in their texts: the step may read them. `by_item` are the
-    words that name files by the item of a loop, None without any.
+    words that name files by the item of a loop, None without any. `changed` are files that the commands read and then
+    write, `appended` those that they add to; neither has artifacts.
     """
 
     files: dict[str, None] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     mentioned: dict[str, None] = field(default_factory=dict)
     by_item: ItemFiles | None = None
+    changed: Sequence[str] = ()
+    appended: Sequence[str] = ()
 
 
 def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) -> Scripts:
@@ -175,11 +182,9 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
             scan.started_in[step.cwd] = None
     scan.uncalled()
     scan.environment(step)
-    for path in scan.made:  # a file that the command writes is no input of it, whatever other words name it
-        scan.found.files.pop(path, None)
-        scan.folders.pop(path, None)
+    scan.leave_out_written()
     for path, written in scan.folders.items():
-        if any(made.startswith(f"{path}/") for made in scan.made) or _is_large(path):
+        if any(made.startswith(f"{path}/") for made in scan.writes.written) or _is_large(path):
             scan.found.unknown.append(written)
         else:
             scan.found.files[path] = None
@@ -195,7 +200,7 @@ class _Scan:
 
     def __init__(self, step: ResolvedStep) -> None:
         self.found = Scripts()
-        self.made: set[str] = set()
+        self.writes = WrittenFiles()
         self.folders: dict[str, str] = {}
         """The folders that words name, each with its command."""
         self._mounts = {mount.mount_path: mount.source for mount in step.mounts if mount.source is not None}
@@ -298,12 +303,51 @@ class _Scan:
                 self._named(ShellCommand([ShellWord(word, word) for word in words]), (), step.cwd)
         del self.found.unknown[known:]  # a command that reads the whole project by a variable is rare
 
+    def leave_out_written(self) -> None:
+        """Leave out what is written before it is read, and tell what is read, or added to."""
+        for found in (self.found.files, self.folders):
+            for path in [one for one in found if one in self.writes.folders or self.writes.is_new(one)]:
+                del found[path]
+        added = {path: path in self.found.files for path in self.writes.appended}
+        changed = [*self.writes.changed, *(path for path, is_read in added.items() if is_read)]
+        only_added = [path for path, is_read in added.items() if not is_read]
+        self.found.changed, self.found.appended = (
+            tuple(one for one in paths if self._is_input(one) and _TEMPLATE not in one and not one.startswith(_SYSTEM))
+            for paths in (dict.fromkeys(changed), only_added)
+        )
+
+    def _was_read(self, path: str) -> bool:
+        return path in self.found.files or any(
+            _below(folder, self._mounted(text)) == path for folder, text in self._by_item
+        )
+
+    def _write(self, command: ShellCommand, program: Sequence[ShellWord], folder: str) -> None:
+        """Note the files that redirections and the program itself write; what the command reads is noted before."""
+        for word, redirect in command.made:
+            if word.text:
+                path = _below(folder, self._mounted(word.text))
+                if ">>" in redirect:
+                    self.writes.append(path, self._was_read, redirect)
+                else:
+                    self.writes.replace(path, self._was_read)
+        name = _name(program[0].text or "") if program else ""
+        paths = [_below(folder, self._mounted(word.text)) for word in program[1:] if word.text and word.text[0] != "-"]
+        if name in _TESTS:
+            self.writes.tested.update(paths)
+        elif name in _REMOVERS:
+            for path in paths:
+                self.writes.remove(path, self._was_read)
+        elif name == "tee":
+            note = self.writes.append if any(word.text in _APPENDING for word in program) else self.writes.replace
+            for path in paths:
+                note(path, self._was_read)
+
     def item_files(self) -> ItemFiles | None:
         """Return the words that name files by the item, except those that the command writes; None without any."""
         words = [
             (folder, text, may_be_folder)
             for (folder, text), may_be_folder in self._by_item.items()
-            if _below(folder, self._mounted(text)) not in self.made
+            if not self.writes.is_new(_below(folder, self._mounted(text)))
         ]
         roots = [root.rstrip("/") for root in self._roots]
         outside = not self._in_image
@@ -323,7 +367,7 @@ class _Scan:
             with suppress(OSError), open(script, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
                 named += [(path, os.path.dirname(script)) for path in self._names_in(script, text)]
-        counted = [*self.found.files, *self.made]
+        counted = [*self.found.files, *self.writes.replaced]
         for path, own in dict.fromkeys(named):
             for folder in [own] if path.own and own else self.started_in:
                 found = _below(folder, path.text)
@@ -344,7 +388,7 @@ class _Scan:
         """Whether a path in a program is a file of the project, or a folder of it that the command only reads."""
         if os.path.isdir(path):
             inside = path.startswith(self._roots) and f"{path}/" not in self._roots and self._is_input(path)
-            return inside and not any(made.startswith(f"{path}/") for made in self.made)
+            return inside and not any(made.startswith(f"{path}/") for made in self.writes.written)
         return not is_part and (self._is_of_project(path) or self._is_data_outside(path))
 
     def _listed(self, text: str) -> list[str]:
@@ -375,7 +419,6 @@ class _Scan:
                     self.read(inner, folder, lists=True)
                 if gap := _AROUND.fullmatch(word.written):
                     self._around[gap["before"], gap["after"]] = None
-            self.made.update(_below(folder, self._mounted(word.text)) for word in command.made if word.text)
             words = without_wrappers(command.words)
             if command.stdin is not None and any(word.text in _LISTED_FILES for word in command.words):
                 self._lists.add(_below(folder, self._mounted(command.stdin.text or "")))
@@ -398,7 +441,9 @@ class _Scan:
                 now = self._call(words, folder, lists=lists)
             elif words:
                 self._command(command._replace(words=words), folder)
-            self._named(command, words, folder)
+            reads = not (words and _name(words[0].text or "") in _PLACES_ONLY)
+            for step in (self._named, self._write) if reads else (self._write, self._named):
+                step(command, words, folder)
             folder = now
             if words and words[0].text != "export":
                 self._folders = before
@@ -467,7 +512,7 @@ class _Scan:
         words = list(command.words)
         name = _name(program[0].text or "") if program else ""
         if name == "mkdir":
-            self.made.update(_below(folder, self._mounted(word.text)) for word in program[1:] if word.text)
+            self.writes.folders.update(_below(folder, self._mounted(word.text)) for word in program[1:] if word.text)
         if name in _TESTS or name in _WRITERS:
             words = words[: len(words) - len(program)]
         elif name in _COPIERS:

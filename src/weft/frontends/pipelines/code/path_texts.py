@@ -205,10 +205,13 @@ def _is_module(node: ast.expr) -> bool:
 
 
 def _writes(node: ast.Call) -> bool:
-    """Whether a call of `open` has a mode that writes."""
+    """Whether a call of `open` has a mode that writes, and does not read what was there."""
     modes = [node.args[1] if len(node.args) > 1 else None, *[one.value for one in node.keywords if one.arg == "mode"]]
     return any(
-        isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value[:1] in _WRITE_MODES
+        isinstance(one, ast.Constant)
+        and isinstance(one.value, str)
+        and one.value[:1] in _WRITE_MODES
+        and not (one.value[0] == "a" and "+" in one.value)
         for one in modes
         if one is not None
     )
