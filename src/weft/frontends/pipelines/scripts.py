@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise, product
 from math import prod
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
+from weft.frontends.pipelines.config_texts import SUFFIXES as CONFIGS
+from weft.frontends.pipelines.config_texts import config_paths, sourced
 from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, counts_outside, is_input, on_this_machine
 from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
@@ -126,6 +128,10 @@ _AROUND: Final = re.compile(
     r"""["']?(?P<before>[\w./+@%-]*)["']?(?:\$\w+|\$\{\w+\}|\{\})["']?(?P<after>[\w./+@%-]*)["']?"""
 )
 """A word with one variable, or with the placeholder of `xargs`."""
+_IN_FOLDER: Final = re.compile(r"""(?:[\w-]+=)?["']?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})["']?/""")
+"""The beginning of a word that names a file in a folder that is a variable."""
+_OF_A_SHELL: Final = re.compile(r"(?:BASH|PF_|WEFT_)\w*|HOME|HOSTNAME|OLDPWD|PWD|RANDOM|SHELL|TMPDIR|UID|USER")
+"""Variables that a shell or the run sets."""
 _ONCE: Final = re.compile(r"""(?:^|[\s;&|({])([A-Za-z_]\w*)=("[^"$`\\]*"|'[^']*'|[\w./:,+@%-]+)(?=[\s;&|)]|$)""")
 """An assignment of a text that stands there."""
 _OWN_PATH: Final = r"""\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"""
@@ -181,6 +187,7 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
             scan.code += load_kind(step.body.kind).names(step.body.portable, folder)
             scan.started_in[step.cwd] = None
     scan.uncalled()
+    scan.folders_elsewhere()
     scan.environment(step)
     scan.leave_out_written()
     for path, written in scan.folders.items():
@@ -238,6 +245,10 @@ class _Scan:
         """A text has entered a folder that is not known."""
         self._own: frozenset[str] = frozenset()
         """The variables that the text sets, whose values are not known."""
+        self._set: set[str] = set(step.env)
+        """The variables that any text sets."""
+        self._in_folders: dict[str, str] = {}
+        """The variables that are folders of files in words, each with its command."""
         self._by_item: dict[tuple[str, str], bool] = {}
         """The words with the item of a loop, each with its folder, and whether it may name a folder."""
         inherited = [] if self._in_image else os.environ.get("PYTHONPATH", "").split(":")
@@ -256,10 +267,11 @@ class _Scan:
         for name, body in functions:
             self._functions.setdefault(name, []).append((body, folder))
         rest = with_arguments(rest, arguments)
-        known = {name: value for name, value in outer.items() if name not in own}
+        known = {name: value for name, value in self._taken_over(text, folder, outer).items() if name not in own}
         given = (*_ONCE.findall(text), *_ONCE.findall(rest))
         known |= {name: value.strip("\"'") for name, value in given if own.count(name) == 1}
         self._own = before.union(own)
+        self._set.update(own)
         loops = {name: words.split() for name, words in _LISTED.findall(rest) if own.count(name) == 1}
         if prod(map(len, loops.values())) > MOST_TURNS:
             loops = {}
@@ -268,6 +280,17 @@ class _Scan:
             ends = self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", rest)), folder, lists=lists)
         self._variables, self._own = outer, before
         return ends
+
+    def _taken_over(self, text: str, folder: str, outer: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the variables of a text with those of the files that it sources, where a text stands there once."""
+        found = dict(outer)
+        for name in sourced(text):
+            inner = _text(_below(folder, self._mounted(name)))
+            own = [one for pair in _SET.findall(inner) for one in pair if one]
+            self._set.update(own)
+            found = {one: value for one, value in found.items() if one not in own}
+            found |= {one: value.strip("\"'") for one, value in _ONCE.findall(inner) if own.count(one) == 1}
+        return found
 
     def _call(self, words: Sequence[ShellWord], folder: str, *, lists: bool) -> str:
         """Add the scripts of a function that the text defines and calls; return the folder in which it ends."""
@@ -293,6 +316,12 @@ class _Scan:
         name = variable[1] or variable[2]
         default = variable[0] if variable[3] is None or name in self._own else variable[3]
         return self._variables.get(name, default)
+
+    def folders_elsewhere(self) -> None:
+        """Tell the commands that read files in a folder whose variable nothing sets that is known."""
+        for name, shown in self._in_folders.items():
+            if not (self._in_image or name in self._set or name in self._variables or _OF_A_SHELL.fullmatch(name)):
+                self.found.unknown.append(shown)
 
     def environment(self, step: ResolvedStep) -> None:
         """Add the files that the environment of a step names, as assignments before a command would."""
@@ -354,8 +383,8 @@ class _Scan:
         return ItemFiles(words, roots, self._mounts, sorted(self._artifacts), outside) if words else None
 
     def mention(self) -> None:
-        """Note the paths of the project that scripts of Python or awk, formats of `printf` and lists for `xargs` name,
-        beside those that count.
+        """Note the paths of the project that scripts of Python or awk, configurations, formats of `printf` and lists
+        for `xargs` name, beside those that count.
         """
         from weft.frontends.pipelines.code.path_texts import PathText, paths_named
 
@@ -363,10 +392,14 @@ class _Scan:
         named += self.code
         fits = () if any(map(os.path.isfile, self._lists)) else self._fits  # a list tells exactly
         named += [(PathText(text), "") for text in (*self._texts, *fits)]
-        for script in [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py"))]:
-            with suppress(OSError), open(script, "rb") as file:
-                text = file.read(_MOST_BYTES).decode(errors="replace")
-                named += [(path, os.path.dirname(script)) for path in self._names_in(script, text)]
+        texts = [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py", *CONFIGS))]
+        named += [(path, os.path.dirname(one)) for one in texts for path in self._names_in(one, _text(one))]
+        self._mention(named)
+        configs = [one for one in self.found.mentioned if one.endswith(CONFIGS)]
+        self._mention([(path, os.path.dirname(one)) for one in configs for path in self._names_in(one, _text(one))])
+
+    def _mention(self, named: Iterable[tuple[PathText, str]]) -> None:
+        """Note the paths that do not count, each with the folder of the text that names it."""
         counted = [*self.found.files, *self.writes.replaced]
         for path, own in dict.fromkeys(named):
             for folder in [own] if path.own and own else self.started_in:
@@ -377,11 +410,13 @@ class _Scan:
                     self.found.mentioned[found] = None
 
     def _names_in(self, script: str, text: str) -> Iterable[PathText]:
-        """Return the paths that a file names: a list, or a script of awk or Python."""
+        """Return the paths that a file names: a list, a configuration, or a script of awk or Python."""
         from weft.frontends.pipelines.code.path_texts import PathText, paths_named  # parses Python
 
         if script in self._lists:
             return map(PathText, self._listed(text))
+        if script.endswith(CONFIGS):
+            return [PathText(path, own) for path in config_paths(text) for own in (False, True)]
         return map(PathText, awk_paths(text)) if script.endswith(".awk") else paths_named(text)
 
     def _is_mentioned(self, path: str, is_part: bool) -> bool:
@@ -524,6 +559,9 @@ class _Scan:
         words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in _WRITTEN]
         if name not in _PLACES_ONLY:
             self._gaps(words, folder)
+            for word in words:
+                if word.text is None and (elsewhere := _IN_FOLDER.match(word.written)):
+                    self._in_folders.setdefault(elsewhere[1] or elsewhere[2], " ".join(one.written for one in program))
         for word in words if command.stdin is None else (*words, command.stdin):
             attached = _ATTACHED.fullmatch(word.text or "")
             given = (word.text or "", (attached[1] or attached[2]) if attached else "")
@@ -697,10 +735,8 @@ class _Scan:
         if python or suffix == ".py" or b"python" in first:
             self._imports(path, "", os.path.dirname(os.path.realpath(path)), "__main__")
         elif shell or suffix in (".sh", ".bash") or first.endswith(b"sh"):
-            with suppress(OSError), open(path, "rb") as file:
-                text = file.read(_MOST_BYTES).decode(errors="replace")
-                self._of_scripts.add(os.path.dirname(path))
-                self.read(_placed(text, path), folder, arguments=_arguments(word, words))
+            self._of_scripts.add(os.path.dirname(path))
+            self.read(_placed(_text(path), path), folder, arguments=_arguments(word, words))
 
     def _imports(self, path: str, text: str, folder: str, module: str) -> None:
         """Add the files of all local modules that a Python script, or a text of Python without a file, imports."""
@@ -720,8 +756,7 @@ class _Scan:
         from weft.frontends.pipelines.code.path_texts import paths_named
 
         if path:
-            with suppress(OSError), open(path, "rb") as file:
-                text = file.read(_MOST_BYTES).decode(errors="replace")
+            text = _text(path)
         if "sys.path" not in text:
             return []
         literals = [one for line in _SEARCHED.findall(text) for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
@@ -750,6 +785,13 @@ def _placed(text: str, path: str) -> str:
     if not EXPANDABLE.fullmatch(folder):
         return text
     return _ENTERED.sub(lambda found: _below(folder, found[1]), _OWN_FOLDER.sub(lambda _: folder, text))
+
+
+def _text(path: str) -> str:
+    """Return the text of a file, or its beginning; "" for one that cannot be read."""
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(_MOST_BYTES).decode(errors="replace")
+    return ""
 
 
 def _has_item(text: str) -> bool:
