@@ -25,6 +25,7 @@ from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
+from weft.queries.executing import executed
 from weft.queries.query import ROWS, Query, plain
 from weft.queries.sources import (
     Grants,
@@ -372,8 +373,7 @@ class SqlContext:
         path = statement.name if is_url(statement.name) else os.path.abspath(statement.name)
         if not self._grants.may_write(path):
             raise outside("COPY ... TO", path)
-        # DuckDB itself replaces a file of this machine at the end.
-        whole = is_url(path) and _SEVERAL.search(statement.options) is None
+        whole = _SEVERAL.search(statement.options) is None
         with ExitStack() as undo:
             place = undo.enter_context(replaced(path, self._folder.name)) if whole else path
             reader, connection = undo.enter_context(rows.reader()), undo.enter_context(self.cursor())
@@ -386,7 +386,7 @@ class SqlContext:
         self, connection: duckdb.DuckDBPyConnection, text: str, parameters: Parameters, shown: str
     ) -> duckdb.DuckDBPyConnection:
         try:
-            return connection.execute(text, parameters)
+            return executed(connection, text, parameters)
         except duckdb.Error as error:
             raise mistake(error, shown) from None
 
@@ -402,9 +402,8 @@ class SqlContext:
             shown, foreign = identifier(column), _FOREIGN.search(of) is not None
             columns.append(f"CAST({shown} AS VARCHAR) AS {shown}" if foreign else shown)
             select.append(f"CAST({shown} AS {of}) AS {shown}" if foreign else shown)
-        row = connection.execute(
-            f"COPY (SELECT {', '.join(columns)} FROM {ROWS}) TO {literal(path)} (FORMAT parquet)"
-        ).fetchone()
+        copy = f"COPY (SELECT {', '.join(columns)} FROM {ROWS}) TO {literal(path)} (FORMAT parquet)"
+        row = executed(connection, copy).fetchone()
         return FileTable(name, "read_parquet", (path,), select=", ".join(select)), int(row[0]) if row else 0
 
     # ---------------------------------------------------------------------------------------- what a query asks for
