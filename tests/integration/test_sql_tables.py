@@ -1,5 +1,6 @@
 """Where the tables of queries come from, statements that change them, and what queries may not reach."""
 
+import math
 import os
 import signal
 import sys
@@ -232,6 +233,29 @@ def test_copy_writes_below_granted_folders(folder, mode):
         context.register("people", "data/0.parquet")
         with pytest.raises(ForbiddenError, match="COPY"):
             context.sql("COPY (SELECT 1) TO 'data/0.parquet'")
+
+
+@MODES
+def test_negative_zeros_stay_in_all_tables(mode):
+    values = [0.0, -0.0, 1.5, None, math.nan] * 3_000
+    rows = pa.table(
+        {"i": range(len(values)), "x": values, "f": pa.array(values, pa.float32()), "l": [[v] for v in values]}
+    )
+    shown = [str(value) for value in values]
+    narrow = ["None" if value is None else repr(value) for value in values]
+    for columns in (["i", "x", "f"], ["i", "x", "f", "l"]):
+        with weft.SqlContext(mode=mode) as context:
+            context.register("t", rows.select(columns))
+            context.sql("CREATE TABLE u AS SELECT * FROM t")
+            context.sql("CREATE TABLE w AS SELECT * FROM t WHERE x > 0")
+            context.sql("INSERT INTO w SELECT * FROM t WHERE x <= 0")
+            for table in "tu":
+                found = context.sql(f"SELECT x, f FROM {table} ORDER BY i").rows()
+                assert [(str(x), repr(f)) for x, f in found] == list(zip(shown, narrow, strict=True))
+            assert sorted({str(x) for (x,) in context.sql("SELECT x FROM w").rows()}) == ["-0.0", "0.0", "1.5", "nan"]
+            assert context.sql("FROM u LIMIT 1").columns == columns
+            if "l" in columns:
+                assert {str(one) for (one,) in context.sql("SELECT l FROM u").rows()} >= {"[0.0]", "[-0.0]"}
 
 
 @MODES
