@@ -14,20 +14,23 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
+from weft.frontends.pipelines import shell_programs as programs
 from weft.frontends.pipelines.config_texts import SUFFIXES as CONFIGS
 from weft.frontends.pipelines.config_texts import config_paths, sourced
 from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, counts_outside, is_input, on_this_machine
 from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
-from weft.frontends.pipelines.shell_functions import EXPANDABLE, Argument, with_arguments, without_functions
+from weft.frontends.pipelines.script_texts import arguments_of, beginning, placed, text_of
+from weft.frontends.pipelines.shell_functions import Argument, with_arguments, without_functions
 from weft.frontends.pipelines.shell_text import (
     ASSIGNED,
     MOST_TURNS,
@@ -59,71 +62,6 @@ _VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?
 _SET: Final = re.compile(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
 _LISTED: Final = re.compile(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
 """A loop of a shell over words that stand there, its variable and the words."""
-_SHELLS: Final = re.compile(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
-_PYTHON: Final = re.compile(r"(?:python|pypy)[\d.]*")
-_TEXT_OPTIONS: Final = {
-    **dict.fromkeys(("perl", "ruby", "node", "Rscript", "julia", "lua", "tclsh"), "-e"),
-    "php": "-r",
-}
-"""Other interpreters, with the option that is followed by the program itself."""
-_TESTS: Final = frozenset({"[", "test"})
-"""Programs whose files count by their existence alone, which the step may change."""
-_LISTED_FILES: Final = ("done", "read", "xargs")
-"""Words whose standard input may be a list of files: `done` ends a loop that reads lines."""
-_LIST_OPTIONS: Final = frozenset({"-a", "--arg-file"})
-"""Options of `xargs` that are followed by a list."""
-_TEXT_TOOLS: Final = frozenset({"echo", "printf", "grep", "which", "type"})
-"""Programs for which the name of an interpreter is a text like any other."""
-_BUILTINS: Final = frozenset(
-    [
-        ":",
-        "case",
-        "cd",
-        "declare",
-        "done",
-        "esac",
-        "exit",
-        "export",
-        "fi",
-        "for",
-        "function",
-        "hash",
-        "jobs",
-        "local",
-        "read",
-        "readonly",
-        "return",
-        "set",
-        "shift",
-        "shopt",
-        "trap",
-        "type",
-        "ulimit",
-        "umask",
-        "unset",
-        "wait",
-        "}",
-    ]
-)
-"""Words of a shell that no folder on PATH can replace."""
-_REMOVERS: Final = frozenset({"rm", "rmdir"})
-_WRITERS: Final = frozenset({"chmod", "mkdir", "mv", "tee", "touch", "truncate", *_REMOVERS})
-"""Programs that write or remove the files that they are given."""
-_APPENDING: Final = frozenset({"-a", "--append"})
-"""Options of `tee`."""
-_AWKS: Final = frozenset({"awk", "gawk", "mawk", "nawk"})
-_FILE_PROGRAMS: Final = frozenset({*_AWKS, "sed"})
-"""Programs whose script follows the option `-f` or `--file`."""
-_COPIERS: Final = frozenset({"cp", "install", "ln", "rsync", "scp"})
-_PLACES_ONLY: Final = frozenset({"case", "cd", "echo", "printf", "popd", "pushd", "type", "which"})
-"""Programs that read no folder that they are given."""
-_WRITES_INTO: Final = re.compile(
-    r"(?i)-*(?:\w+[-_])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
-    r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?"
-)
-"""Names of options and variables that take a folder to write into, or to search for programs."""
-_OUTPUT: Final = re.compile(r"(?i)(?:\w+_)*(?:dest|logs?|out|outputs?|results?|save|temp|tmp)(?:_?(?:file|path|to))?")
-"""Names of variables of a step that hold a file to write."""
 _AROUND: Final = re.compile(
     r"""["']?(?P<before>[\w./+@%-]*)["']?(?:\$\w+|\$\{\w+\}|\{\})["']?(?P<after>[\w./+@%-]*)["']?"""
 )
@@ -134,25 +72,12 @@ _OF_A_SHELL: Final = re.compile(r"(?:BASH|PF_|WEFT_)\w*|HOME|HOSTNAME|OLDPWD|PWD
 """Variables that a shell or the run sets."""
 _ONCE: Final = re.compile(r"""(?:^|[\s;&|({])([A-Za-z_]\w*)=("[^"$`\\]*"|'[^']*'|[\w./:,+@%-]+)(?=[\s;&|)]|$)""")
 """An assignment of a text that stands there."""
-_OWN_PATH: Final = r"""\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"""
-_OWN_FOLDER: Final = re.compile(
-    rf"""\$\(\s*dirname\s+(?:--\s+)?(?:"{_OWN_PATH}"|{_OWN_PATH})\s*\)|\$\{{(?:0|BASH_SOURCE)%/\*\}}"""
-)
-"""The folder of a shell script, as the script writes it."""
-_ENTERED: Final = re.compile(
-    r"""\$\(\s*cd\s+(?:--\s+)?"?([^"$`()&;]+?)"?\s*(?:>\s*/dev/null\s*)?(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"""
-)
-"""The absolute path of a folder, as a shell script finds it."""
 _SEARCHED: Final = re.compile(r"""\bsys\.path\s*(?:\.\s*(?:insert|append|extend)\s*\(|\+?=)([^\n]*)""")
 """A line of Python that adds folders to those in which modules are found."""
 _GLOB: Final = re.compile(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
 _MOST_IN_FOLDER: Final = 10_000
-_WRITTEN: Final = frozenset({"-o", "--out", "--output"})
-"""Options that are followed by a file to write."""
-_PYTHON_VALUES: Final = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _SYSTEM: Final = ("/bin/", "/sbin/", "/usr/", "/lib", "/dev/", "/proc/", "/sys/")
 _MOST_FILES: Final = 500
-_MOST_BYTES: Final = 1 << 20
 
 
 class Scripts(Struct):
@@ -285,7 +210,7 @@ class _Scan:
         """Return the variables of a text with those of the files that it sources, where a text stands there once."""
         found = dict(outer)
         for name in sourced(text):
-            inner = _text(_below(folder, self._mounted(name)))
+            inner = text_of(self._place(folder, name))
             own = [one for pair in _SET.findall(inner) for one in pair if one]
             self._set.update(own)
             found = {one: value for one, value in found.items() if one not in own}
@@ -327,7 +252,7 @@ class _Scan:
         """Add the files that the environment of a step names, as assignments before a command would."""
         known = len(self.found.unknown)
         for name, value in declared(step).items():
-            if not _OUTPUT.fullmatch(name):
+            if not programs.OUTPUT.fullmatch(name):
                 words = [f"{name}={part}" for part in dict.fromkeys((value, *value.split()))]
                 self._named(ShellCommand([ShellWord(word, word) for word in words]), (), step.cwd)
         del self.found.unknown[known:]  # a command that reads the whole project by a variable is rare
@@ -346,37 +271,14 @@ class _Scan:
         )
 
     def _was_read(self, path: str) -> bool:
-        return path in self.found.files or any(
-            _below(folder, self._mounted(text)) == path for folder, text in self._by_item
-        )
-
-    def _write(self, command: ShellCommand, program: Sequence[ShellWord], folder: str) -> None:
-        """Note the files that redirections and the program itself write; what the command reads is noted before."""
-        for word, redirect in command.made:
-            if word.text:
-                path = _below(folder, self._mounted(word.text))
-                if ">>" in redirect:
-                    self.writes.append(path, self._was_read, redirect)
-                else:
-                    self.writes.replace(path, self._was_read)
-        name = _name(program[0].text or "") if program else ""
-        paths = [_below(folder, self._mounted(word.text)) for word in program[1:] if word.text and word.text[0] != "-"]
-        if name in _TESTS:
-            self.writes.tested.update(paths)
-        elif name in _REMOVERS:
-            for path in paths:
-                self.writes.remove(path, self._was_read)
-        elif name == "tee":
-            note = self.writes.append if any(word.text in _APPENDING for word in program) else self.writes.replace
-            for path in paths:
-                note(path, self._was_read)
+        return path in self.found.files or any(self._place(folder, text) == path for folder, text in self._by_item)
 
     def item_files(self) -> ItemFiles | None:
         """Return the words that name files by the item, except those that the command writes; None without any."""
         words = [
             (folder, text, may_be_folder)
             for (folder, text), may_be_folder in self._by_item.items()
-            if not self.writes.is_new(_below(folder, self._mounted(text)))
+            if not self.writes.is_new(self._place(folder, text))
         ]
         roots = [root.rstrip("/") for root in self._roots]
         outside = not self._in_image
@@ -393,10 +295,10 @@ class _Scan:
         fits = () if any(map(os.path.isfile, self._lists)) else self._fits  # a list tells exactly
         named += [(PathText(text), "") for text in (*self._texts, *fits)]
         texts = [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py", *CONFIGS))]
-        named += [(path, os.path.dirname(one)) for one in texts for path in self._names_in(one, _text(one))]
+        named += [(path, os.path.dirname(one)) for one in texts for path in self._names_in(one, text_of(one))]
         self._mention(named)
         configs = [one for one in self.found.mentioned if one.endswith(CONFIGS)]
-        self._mention([(path, os.path.dirname(one)) for one in configs for path in self._names_in(one, _text(one))])
+        self._mention([(path, os.path.dirname(one)) for one in configs for path in self._names_in(one, text_of(one))])
 
     def _mention(self, named: Iterable[tuple[PathText, str]]) -> None:
         """Note the paths that do not count, each with the folder of the text that names it."""
@@ -455,10 +357,10 @@ class _Scan:
                 if gap := _AROUND.fullmatch(word.written):
                     self._around[gap["before"], gap["after"]] = None
             words = without_wrappers(command.words)
-            if command.stdin is not None and any(word.text in _LISTED_FILES for word in command.words):
-                self._lists.add(_below(folder, self._mounted(command.stdin.text or "")))
+            if command.stdin is not None and any(word.text in programs.LISTED_FILES for word in command.words):
+                self._lists.add(self._place(folder, command.stdin.text or ""))
             if outputs:
-                self._lists.update(_below(folder, self._mounted(name)) for name in _given_lists(command.words))
+                self._lists.update(self._place(folder, name) for name in programs.given_lists(command.words))
             before = self._folders
             self._assign(command.words, folder)
             if words and (words[0].text == "cd" or (words[0].text == "pushd" and len(words) > 1)):
@@ -476,9 +378,12 @@ class _Scan:
                 now = self._call(words, folder, lists=lists)
             elif words:
                 self._command(command._replace(words=words), folder)
-            reads = not (words and _name(words[0].text or "") in _PLACES_ONLY)
-            for step in (self._named, self._write) if reads else (self._write, self._named):
-                step(command, words, folder)
+            reads = not (words and programs.name_of(words[0].text or "") in programs.PLACES_ONLY)
+            if reads:
+                self._named(command, words, folder)
+            self.writes.note(command, words, partial(self._place, folder), self._was_read)
+            if not reads:
+                self._named(command, words, folder)
             folder = now
             if words and words[0].text != "export":
                 self._folders = before
@@ -491,14 +396,14 @@ class _Scan:
             match = ASSIGNED.fullmatch(word.written)
             if match is not None and match[1] in ("PATH", "PYTHONPATH"):
                 value = _PATHS.sub("", re.sub(r"""["']""", "", match[2]))
-                own = ["$" if "$" in part else _below(folder, self._mounted(part)) for part in value.split(":") if part]
+                own = ["$" if "$" in part else self._place(folder, part) for part in value.split(":") if part]
                 kept = self._folders.get(match[1], []) if _PATHS.search(match[2]) else []
                 self._folders = {**self._folders, match[1]: [*own, *kept]}
 
     def _on_path(self, name: str, words: Sequence[ShellWord], folder: str) -> None:
         """Add the file of a program that a changed PATH finds."""
         for place in self._folders.get("PATH", ()):
-            if place == "$" and not (name in _BUILTINS or shutil.which(name, path=os.defpath)):
+            if place == "$" and not (name in programs.BUILTINS or shutil.which(name, path=os.defpath)):
                 self._unknown(words)
                 return
             if os.path.isfile(f"{place}/{name}"):
@@ -508,8 +413,8 @@ class _Scan:
     def _command(self, command: ShellCommand, folder: str) -> None:
         words = command.words
         program = words[0].text or ""
-        name = _name(program)
-        if _is_interpreter(name):
+        name = programs.name_of(program)
+        if programs.is_interpreter(name):
             self._interpreter(command, folder, name)
         elif name == "make":
             self._unknown(words)
@@ -517,47 +422,47 @@ class _Scan:
             self._code(words[0], words, folder)
         elif program:
             self._on_path(name, words, folder)
-        if name in _AWKS:
+        if name in programs.AWKS:
             self._texts += [text for word in words[1:] for text in awk_paths(word.text or word.written)]
         elif name == "printf" and len(words) > 1 and words[1].text is not None:
             self._texts += self._fitting(printf_pattern(words[1].text), folder)
-        if name in _FILE_PROGRAMS:
+        if name in programs.FILE_PROGRAMS:
             for option, value in pairwise(words[1:]):
                 if option.text in ("-f", "--file"):
                     self._code(value, words, folder)
-        if name not in _TEXT_TOOLS and not _is_interpreter(name):
+        if name not in programs.TEXT_TOOLS and not programs.is_interpreter(name):
             for at, word in enumerate(words[1:], 1):  # behind a launcher
-                inner = _name(word.text or "")
-                if _is_interpreter(inner) and self._is_started(words[at + 1 :], folder):
+                inner = programs.name_of(word.text or "")
+                if programs.is_interpreter(inner) and self._is_started(words[at + 1 :], folder):
                     self._interpreter(ShellCommand(words[at:]), folder, inner)
                     break
 
     def _fitting(self, pattern: str, folder: str) -> list[str]:
         """Return the files that fit a pattern of names that are known only when the step runs."""
-        found = sorted(glob.glob(_below(folder, self._mounted(pattern)))) if pattern else []
+        found = sorted(glob.glob(self._place(folder, pattern))) if pattern else []
         return found if len(found) <= _MOST_FILES else []
 
     def _is_started(self, rest: Sequence[ShellWord], folder: str) -> bool:
         """Whether words after the name of an interpreter may be its arguments: `pip install python numpy` has none."""
         given = rest[0].text if rest else ""
-        return given is None or given.startswith("-") or os.path.exists(_below(folder, self._mounted(given)))
+        return given is None or given.startswith("-") or os.path.exists(self._place(folder, given))
 
     def _named(self, command: ShellCommand, program: Sequence[ShellWord], folder: str) -> None:
         """Add the files of the project that the words of a command name, except those that it writes."""
         words = list(command.words)
-        name = _name(program[0].text or "") if program else ""
+        name = programs.name_of(program[0].text or "") if program else ""
         if name == "mkdir":
-            self.writes.folders.update(_below(folder, self._mounted(word.text)) for word in program[1:] if word.text)
-        if name in _TESTS or name in _WRITERS:
+            self.writes.folders.update(self._place(folder, word.text) for word in program[1:] if word.text)
+        if name in programs.TESTS or name in programs.WRITERS:
             words = words[: len(words) - len(program)]
-        elif name in _COPIERS:
+        elif name in programs.COPIERS:
             words = words[:-1]
-        if name not in _PLACES_ONLY:
+        if name not in programs.PLACES_ONLY:
             for before, word in pairwise([ShellWord("", ""), *words]):
                 if before.text != "-m" and not (program and word is program[0]):
                     self._many(before, word, program, folder)
-        words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in _WRITTEN]
-        if name not in _PLACES_ONLY:
+        words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in programs.WRITTEN]
+        if name not in programs.PLACES_ONLY:
             self._gaps(words, folder)
             for word in words:
                 if word.text is None and (elsewhere := _IN_FOLDER.match(word.written)):
@@ -568,7 +473,7 @@ class _Scan:
             for text in dict.fromkeys((*given, *",".join(given).split(","))):
                 if text and _has_item(text):
                     self._by_item.setdefault((folder, text), False)
-                path = _below(folder, self._mounted(text)) if text else ""
+                path = self._place(folder, text) if text else ""
                 if path and path not in self.found.files and self._counts(path):
                     self._file(ShellWord(text, word.written), program, folder)
 
@@ -576,20 +481,20 @@ class _Scan:
         """Note the files that words with unknown variables may name: those that are there and fit."""
         for word in words:
             option, equals, value = word.written.partition("=")
-            if word.text is None and not (equals and _WRITES_INTO.fullmatch(option)):
+            if word.text is None and not (equals and programs.WRITES_INTO.fullmatch(option)):
                 self._fits += self._fitting(gap_pattern(value if equals else word.written), folder)
 
     def _many(self, before: ShellWord, word: ShellWord, program: Sequence[ShellWord], folder: str) -> None:
         """Add what a word names beside a single file: a folder, or all that a pattern finds; `before` is its option."""
         option, equals, value = word.written.partition("=")
-        if _WRITES_INTO.fullmatch(option if equals else before.text or ""):
+        if programs.WRITES_INTO.fullmatch(option if equals else before.text or ""):
             return
         shown = " ".join(one.written for one in program) or word.written
         if word.text is None:
             pattern = value if equals else word.written
             if not _GLOB.fullmatch(pattern):
                 return
-            found = glob.glob(_below(folder, self._mounted(pattern)))
+            found = glob.glob(self._place(folder, pattern))
             if len(found) > _MOST_FILES:
                 self.found.unknown.append(shown)
                 return
@@ -597,7 +502,7 @@ class _Scan:
             text = value if equals and word.text == word.written else word.text
             if _has_item(text):
                 self._by_item[folder, text] = True
-            found = [_below(folder, self._mounted(text))] if text and _TEMPLATE not in text else []
+            found = [self._place(folder, text)] if text and _TEMPLATE not in text else []
         for path in found:
             if os.path.isdir(path):
                 if not (equals and path in self._of_scripts):  # `HERE=$(dirname "$0")` reads nothing yet
@@ -634,9 +539,9 @@ class _Scan:
     def _interpreter(self, command: ShellCommand, folder: str, name: str) -> None:
         """Add what an interpreter is given: a file, a text, a module, or its standard input."""
         words = command.words
-        python = bool(_PYTHON.fullmatch(name))
-        shell = bool(_SHELLS.fullmatch(name))
-        text = _TEXT_OPTIONS.get(name, "-c")[1]
+        python = bool(programs.PYTHON.fullmatch(name))
+        shell = bool(programs.SHELLS.fullmatch(name))
+        text = programs.TEXT_OPTIONS.get(name, "-c")[1]
         if name == "eval":
             self._evaluated(words, folder)
             return
@@ -645,7 +550,7 @@ class _Scan:
             option = word.text or ""
             if option == "-" or (shell and option == "-s"):
                 break
-            if python and option in _PYTHON_VALUES and next(rest, None):
+            if python and option in programs.PYTHON_VALUES and next(rest, None):
                 continue
             if option.startswith("-") and not option.startswith("--") and option[-1] in (text, "m" if python else text):
                 given = next(rest, None)
@@ -699,7 +604,7 @@ class _Scan:
             self._add(path)
             self._imports("", f"import {module}", folder, "__main__")  # the packages around it
             self._imports(path, "", folder, module + (".__main__" if path.endswith("/__main__.py") else ""))
-        elif not _is_installed(module):
+        elif not programs.is_installed(module):
             self._unknown(words)
 
     def _code(
@@ -718,7 +623,7 @@ class _Scan:
             return
         if word.text.startswith(_SYSTEM) or (_TEMPLATE in word.text and ITEM_TEMPLATE not in word.text):
             return  # an artifact counts as an input
-        path = _below(folder, self._mounted(word.text))
+        path = self._place(folder, word.text)
         try:
             about = os.stat(path)
         except (OSError, ValueError):
@@ -731,12 +636,12 @@ class _Scan:
         if path in self.found.files or not os.path.isfile(path) or len(self.found.files) >= _MOST_FILES:
             return
         self._add(path)
-        first = _beginning(path)
+        first = beginning(path)
         if python or suffix == ".py" or b"python" in first:
             self._imports(path, "", os.path.dirname(os.path.realpath(path)), "__main__")
         elif shell or suffix in (".sh", ".bash") or first.endswith(b"sh"):
             self._of_scripts.add(os.path.dirname(path))
-            self.read(_placed(_text(path), path), folder, arguments=_arguments(word, words))
+            self.read(placed(text_of(path), path), folder, arguments=arguments_of(word, words))
 
     def _imports(self, path: str, text: str, folder: str, module: str) -> None:
         """Add the files of all local modules that a Python script, or a text of Python without a file, imports."""
@@ -756,7 +661,7 @@ class _Scan:
         from weft.frontends.pipelines.code.path_texts import paths_named
 
         if path:
-            text = _text(path)
+            text = text_of(path)
         if "sys.path" not in text:
             return []
         literals = [one for line in _SEARCHED.findall(text) for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
@@ -770,49 +675,16 @@ class _Scan:
     def _unknown(self, words: Sequence[ShellWord]) -> None:
         self.found.unknown.append(" ".join(word.written for word in words))
 
+    def _place(self, folder: str, path: str) -> str:
+        """Return the absolute path on this machine of a path that is read in a folder."""
+        return _below(folder, self._mounted(path))
+
     def _mounted(self, path: str) -> str:
         return on_this_machine(path, self._mounts)
 
 
-def _arguments(script: ShellWord, words: Sequence[ShellWord]) -> list[Argument]:
-    """Return the arguments of a script; `words` are the command."""
-    return [word.text for word in words[words.index(script) + 1 :]] if script in words else []
-
-
-def _placed(text: str, path: str) -> str:
-    """Return the text of a shell script with its own folder."""
-    folder = os.path.dirname(path)
-    if not EXPANDABLE.fullmatch(folder):
-        return text
-    return _ENTERED.sub(lambda found: _below(folder, found[1]), _OWN_FOLDER.sub(lambda _: folder, text))
-
-
-def _text(path: str) -> str:
-    """Return the text of a file, or its beginning; "" for one that cannot be read."""
-    with suppress(OSError), open(path, "rb") as file:
-        return file.read(_MOST_BYTES).decode(errors="replace")
-    return ""
-
-
 def _has_item(text: str) -> bool:
     return ITEM_TEMPLATE in text and _TEMPLATE not in text.replace(ITEM_TEMPLATE, "")
-
-
-def _name(program: str) -> str:
-    return program.rpartition("/")[2]
-
-
-def _is_interpreter(name: str) -> bool:
-    return bool(_SHELLS.fullmatch(name) or _PYTHON.fullmatch(name) or name in _TEXT_OPTIONS)
-
-
-def _is_installed(module: str) -> bool:
-    from importlib.util import find_spec
-
-    try:
-        return find_spec(module.partition(".")[0]) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _is_large(folder: str) -> bool:
@@ -825,14 +697,6 @@ def _is_large(folder: str) -> bool:
     return False
 
 
-def _beginning(path: str) -> bytes:
-    """Return the line after `#!` of a file, empty without one."""
-    with suppress(OSError), open(path, "rb") as file:
-        first = file.readline(200)
-        return first[2:].strip() if first.startswith(b"#!") else b""
-    return b""
-
-
 def uncovered(files: Iterable[str], scopes: Iterable[str], cwd: str) -> list[list[str]]:
     """Return the files that lie in none of the scopes, each with its name for people: its path from `cwd`."""
     folders = [scope.rstrip("/") for scope in scopes]
@@ -841,12 +705,3 @@ def uncovered(files: Iterable[str], scopes: Iterable[str], cwd: str) -> list[lis
         for file in sorted(files)
         if not any(file == folder or file.startswith(f"{folder}/") for folder in folders)
     ]
-
-
-def _given_lists(words: Sequence[ShellWord]) -> Iterator[str]:
-    """Yield the files that a command prints as they are, or takes as lists of arguments."""
-    program = without_wrappers(words)
-    name = _name(program[0].text or "") if program else ""
-    for before, word in pairwise(words):
-        if word.text and ((name == "cat" and not word.text.startswith("-")) or before.text in _LIST_OPTIONS):
-            yield word.text

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
+
+from weft.frontends.pipelines.shell_programs import APPENDING, REMOVERS, TESTS, name_of
+
+if TYPE_CHECKING:
+    from weft.frontends.pipelines.shell_text import ShellCommand, ShellWord
 
 _DIAGNOSTICS: Final = re.compile(r"2>>")
 _LOG: Final = re.compile(r"(?i)(?:.*[._-])?logs?(?:\.txt)?")
@@ -28,6 +33,34 @@ class WrittenFiles(Struct):
     """Folders that are made if they are not there."""
     tested: set[str] = field(default_factory=set)
     """Paths whose existence decides, perhaps, whether they are written: what is there may be read."""
+
+    def note(
+        self,
+        command: ShellCommand,
+        program: Sequence[ShellWord],
+        place: Callable[[str], str],
+        was_read: Callable[[str], bool],
+    ) -> None:
+        """Note the files that the redirections of a command, and the program in it, write.
+
+        `place` returns the absolute path of a word, `was_read` is whether a command has read a path before.
+        """
+        for word, redirect in command.made:
+            if word.text and ">>" in redirect:
+                self.append(place(word.text), was_read, redirect)
+            elif word.text:
+                self.replace(place(word.text), was_read)
+        name = name_of(program[0].text or "") if program else ""
+        paths = [place(word.text) for word in program[1:] if word.text and word.text[0] != "-"]
+        if name in TESTS:
+            self.tested.update(paths)
+        elif name in REMOVERS:
+            for path in paths:
+                self.remove(path, was_read)
+        elif name == "tee":
+            write = self.append if any(word.text in APPENDING for word in program) else self.replace
+            for path in paths:
+                write(path, was_read)
 
     def replace(self, path: str, was_read: Callable[[str], bool]) -> None:
         """Note that a command writes a file anew."""
