@@ -264,7 +264,7 @@ class _Scan:
                 del found[path]
         added = {path: path in self.found.files for path in self.writes.appended}
         changed = [*self.writes.changed, *(path for path, is_read in added.items() if is_read)]
-        only_added = [path for path, is_read in added.items() if not is_read]
+        only_added = [path for path, is_read in added.items() if not is_read and path.startswith(self._roots)]
         self.found.changed, self.found.appended = (
             tuple(one for one in paths if self._is_input(one) and _TEMPLATE not in one and not one.startswith(_SYSTEM))
             for paths in (dict.fromkeys(changed), only_added)

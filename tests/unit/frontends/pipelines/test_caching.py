@@ -128,6 +128,7 @@ def test_a_file_outside_that_a_script_names_is_told_with_what_to_do(tmp_path):
         ("echo a >> in; wc -l in", ["s writes in, which it reads"]),
         ("echo a >> data.csv", ["s adds to data.csv, which is no output of it"]),
         ("rm -f data.csv; echo a >> data.csv", []),
+        ("echo a >> ../data.csv", []),
         ("echo a > data.csv; cat data.csv", []),
         ("echo a >> {{out}}; echo a >> train.log; cat in 2>> errors >> /dev/null", []),
     ],
