@@ -269,7 +269,7 @@ def interrupt() -> None:
 
 def waits() -> bool:
     """Whether the main thread is in `Run.wait`."""
-    frame = sys._current_frames().get(threading.main_thread().ident)
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
     names = set()
     while frame is not None:
         names.add(frame.f_code.co_qualname)

@@ -276,7 +276,7 @@ def test_a_copy_that_fails_leaves_the_earlier_file_and_nothing_else(tmp_path, mo
 
 def test_ctrl_c_during_a_copy_leaves_the_earlier_file_and_nothing_else(tmp_path):
     (tmp_path / "out.csv").write_text("old")
-    main = threading.main_thread().ident
+    main = threading.main_thread().ident or 0
 
     def writes() -> bool:
         frame, names = sys._current_frames().get(main), set()
