@@ -144,3 +144,39 @@ def test_a_refused_run_takes_no_number(place):
     assert code == 2
     assert "no step 'nothing'" in err
     assert place.weft("run", "-q", "run.yaml")[1] == f"{SECOND}\n"
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "no object", "gone", "of a newer version"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_run_whose_description_is_damaged_is_shown_as_such(here, damage, lost):
+    assert here.weft()[0] == 0
+    file = here.folder / ".weft/runs" / RUN / "run.json"
+    whole = file.read_text()
+    new = {"cut": whole[: len(whole) // 2], "empty": "", "no object": "[]", "of a newer version": '{"version": 99}\n'}
+    if damage in new:
+        file.write_text(new[damage])
+    else:
+        file.unlink()
+    is_told = damage != "of a newer version" or lost  # the index shows such a run as it was
+    if lost:
+        here.index.unlink()
+    for _ in range(2):
+        code, out, err = here.weft("ls")
+        assert code == 0, err
+        assert ("damaged" in out, f"{RUN} is damaged: " in err) == (is_told, is_told)
+        runs = {run["id"]: run for run in json.loads(here.weft("ls", "--json")[1])["runs"]}
+        assert {id: run["state"] == "damaged" for id, run in runs.items()} == {SECOND: False, RUN: is_told}
+        assert here.weft()[0] == 0  # a later run does not make the index forget it
+        here.weft("delete", "@last")
+    for words in (("show", "1"), ("show", RUN), ("logs", "1")):
+        code, _, err = here.weft(*words)
+        assert code == (4 if damage == "gone" else 7), err
+        assert "run.json" in err or "version" in err
+    _, out, err = here.weft("doctor")
+    assert f"weft delete {RUN}" in out + err
+    file.write_text(whole)
+    assert "damaged" not in here.weft("ls")[1]
+    file.write_text("{")
+    code, _, err = here.weft("delete", "1")
+    assert code == 0, err
+    assert here.listed() == [SECOND]

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import weft
+from tests.integration.places import until
 from tests.prepared import weft_command
 from weft import Resources, wiring
 from weft.admin.settings import load_settings
@@ -265,12 +267,45 @@ def interrupt() -> None:
     time.sleep(0.2)
 
 
+def waits() -> bool:
+    """Whether the main thread is in `Run.wait`."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    names = set()
+    while frame is not None:
+        names.add(frame.f_code.co_qualname)
+        frame = frame.f_back
+    return {"Run.wait", "Event.wait"} <= names
+
+
+def held(folder: str) -> int:
+    """Interrupt the main thread once it waits for a run, and wait for a file."""
+    if not (Path(folder) / "go").exists():
+        until(waits)
+        interrupt()
+    until((Path(folder) / "go").exists)
+    return 1
+
+
 def test_an_interrupt_says_how_to_go_on(tmp_path):
     graph = weft.Graph("g")
     graph.add(interrupt)
     graph.add(abs, weft.after(graph.add(interrupt, name="again")), items=[-1], name="last")
     with weft.Session(workers=1, durable=tmp_path) as session, pytest.raises(KeyboardInterrupt) as caught:
         session.run(graph)
+    assert caught.value.__notes__ == [f"{RUN} can be resumed: weft resume {RUN} --state-dir {tmp_path}"]
+
+
+@pytest.mark.parametrize("verb", ["wait", "result"])
+def test_an_interrupt_of_a_wait_leaves_the_run_to_the_session_and_says_how_to_go_on(tmp_path, verb):
+    graph = weft.Graph("g")
+    end = graph.add(held, params={"folder": str(tmp_path)}, name="last").keep()
+    with weft.Session(workers=1, durable=tmp_path) as session:
+        run = session.submit(graph)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            getattr(run, verb)()
+        assert not run.done
+        (tmp_path / "go").touch()
+        assert run.result(DEADLINE_S).value(end) == 1
     assert caught.value.__notes__ == [f"{RUN} can be resumed: weft resume {RUN} --state-dir {tmp_path}"]
 
 

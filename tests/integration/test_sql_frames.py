@@ -125,9 +125,46 @@ def test_a_lazy_frame_is_collected(context):
     assert sorted(found.rows()) == [(2,), (4,)]
 
 
+@pytest.mark.parametrize("null", [pandas.NA, float("nan")], ids=["NA", "nan"])
+@pytest.mark.parametrize("storage", ["python", "pyarrow"])
+def test_texts_of_pandas_in_each_storage(context, storage, null):
+    try:
+        of = pandas.StringDtype(storage, na_value=null)
+    except TypeError:
+        pytest.skip("this pandas has one null for texts")
+    made = pandas.DataFrame({"k": [1, 2, 3, 4], "s": pandas.array(["a", None, "", "é"], dtype=of)})
+    made["c"] = made["s"].astype("category")
+    made.index = pandas.Index(["w", "x", "y", "z"], dtype=of)
+    context.register("texts", made)
+    found = context.sql("SELECT s, c, typeof(s) FROM texts ORDER BY k").rows()
+    assert found == [("a", "a", "VARCHAR"), (None, None, "VARCHAR"), ("", "", "VARCHAR"), ("é", "é", "VARCHAR")]
+    assert context.sql("SELECT k FROM texts WHERE s > 'a' OR s IS NULL ORDER BY k").rows() == [(2,), (4,)]
+    joined = "SELECT count(*) FROM texts a JOIN texts b USING (s)"
+    assert context.sql(joined).rows() == [(3,)]
+    again = context.sql("SELECT s FROM texts ORDER BY k").pandas()["s"]
+    assert [None if pandas.isna(one) else one for one in again] == ["a", None, "", "é"]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (["a", None, 1], "column 'v' mixes types: it has in row 0 'a' (str), and in row 2 1 (int)"),
+        ([None, 1, b"z"], "column 'v' mixes types: it has in row 1 1 (int), and in row 2 b'z' (bytes)"),
+        ([None, 1j], "column 'v' has in row 1 1j (complex), which no column of a table holds"),
+        ([1, 2**70], "column 'v' has in row 1 1180591620717411303424 (int), which no column of a table holds"),
+    ],
+)
+def test_mixed_values_of_pandas_are_named_with_their_rows(context, values, told):
+    made = pandas.DataFrame({"k": range(len(values)), "v": pandas.Series(values, dtype=object)})
+    with pytest.raises(DefinitionError) as caught:
+        context.register("mixed", made)
+    assert told in caught.value.message
+    assert "astype(str)" in caught.value.hint
+
+
 def test_a_column_of_pandas_with_several_types_is_named(context):
     made = pandas.DataFrame({"a": [1, "x", None]})
-    with pytest.raises(DefinitionError, match="column a") as error:
+    with pytest.raises(DefinitionError, match=r"column 'a' mixes types: .*row 0 1 \(int\).*row 1 'x' \(str\)") as error:
         context.sql("SELECT * FROM made")
     assert len(made) == 3
     assert "one type" in error.value.hint

@@ -1,7 +1,9 @@
 """Where the tables of queries come from, statements that change them, and what queries may not reach."""
 
+import math
 import os
 import signal
+import sys
 import threading
 
 import duckdb
@@ -10,6 +12,7 @@ import pyarrow.parquet
 import pytest
 
 import weft
+from tests.integration.places import until
 from weft.model.errors import ForbiddenError, MissingExtraError, NotFoundError, RunCancelledError, SqlError, TaskError
 from weft.queries import query as queries
 
@@ -230,6 +233,70 @@ def test_copy_writes_below_granted_folders(folder, mode):
         context.register("people", "data/0.parquet")
         with pytest.raises(ForbiddenError, match="COPY"):
             context.sql("COPY (SELECT 1) TO 'data/0.parquet'")
+
+
+@MODES
+def test_negative_zeros_stay_in_all_tables(mode):
+    values = [0.0, -0.0, 1.5, None, math.nan] * 3_000
+    rows = pa.table(
+        {"i": range(len(values)), "x": values, "f": pa.array(values, pa.float32()), "l": [[v] for v in values]}
+    )
+    shown = [str(value) for value in values]
+    narrow = ["None" if value is None else repr(value) for value in values]
+    for columns in (["i", "x", "f"], ["i", "x", "f", "l"]):
+        with weft.SqlContext(mode=mode) as context:
+            context.register("t", rows.select(columns))
+            context.sql("CREATE TABLE u AS SELECT * FROM t")
+            context.sql("CREATE TABLE w AS SELECT * FROM t WHERE x > 0")
+            context.sql("INSERT INTO w SELECT * FROM t WHERE x <= 0")
+            for table in "tu":
+                found = context.sql(f"SELECT x, f FROM {table} ORDER BY i").rows()
+                assert [(str(x), repr(f)) for x, f in found] == list(zip(shown, narrow, strict=True))
+            assert sorted({str(x) for (x,) in context.sql("SELECT x FROM w").rows()}) == ["-0.0", "0.0", "1.5", "nan"]
+            assert context.sql("FROM u LIMIT 1").columns == columns
+            if "l" in columns:
+                assert {str(one) for (one,) in context.sql("SELECT l FROM u").rows()} >= {"[0.0]", "[-0.0]"}
+
+
+@MODES
+@pytest.mark.parametrize("old", [None, "old"])
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet", "out.json"])
+def test_a_copy_that_fails_leaves_the_earlier_file_and_nothing_else(tmp_path, mode, old, name):
+    if old is not None:
+        (tmp_path / name).write_text(old)
+    with weft.SqlContext(mode=mode, allow=[tmp_path]) as context:
+        context.register("t", pa.table({"i": range(200_000)}))
+        rows = "SELECT i, CASE WHEN i = 199999 THEN error('no luck') END AS b FROM t"
+        with pytest.raises((SqlError, TaskError), match="no luck"):
+            context.sql(f"COPY ({rows}) TO '{tmp_path}/{name}'")
+        assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == ([] if old is None else [(name, old)])
+        context.sql(f"COPY (SELECT 1 AS a) TO '{tmp_path}/{name}'")
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+
+
+def test_ctrl_c_during_a_copy_leaves_the_earlier_file_and_nothing_else(tmp_path):
+    (tmp_path / "out.csv").write_text("old")
+    main = threading.main_thread().ident or 0
+
+    def writes() -> bool:
+        frame, names = sys._current_frames().get(main), set()
+        while frame is not None:
+            names.add(frame.f_code.co_name)
+            frame = frame.f_back
+        return {"executed", "wait"} <= names and len(list(tmp_path.iterdir())) > 1
+
+    def interrupt() -> None:
+        until(writes)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with weft.SqlContext(allow=[tmp_path]) as context:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            context.sql(f"COPY (SELECT i, sin(i) AS b FROM range(100000000000) t(i)) TO '{tmp_path}/out.csv'")
+        thread.join()
+        assert context.sql("SELECT 1").rows() == [(1,)]
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out.csv", "old")]
 
 
 # ---------------------------------------------------------------------------------------------------------- streams

@@ -270,7 +270,10 @@ def test_a_file_that_breaks_later_fails_its_times_and_no_more(place):
     until(place.runs)
     code, err = place.end_up()
     assert code == 0
-    assert "often: no run could be started: " in err
+    (said,) = {line.partition("often: ")[2] for line in err.splitlines() if "no run could be started" in line}
+    assert said.startswith("no run could be started: WEFT2")
+    assert said.count("WEFT") == 1
+    assert "error" not in said.partition(":")[0]
     until(lambda: not place.all_states() & ACTIVE)
 
 

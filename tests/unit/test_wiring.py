@@ -239,20 +239,42 @@ class TestSession:
             assert run.story(node) == run.story("abs")
 
     def test_threads_that_cannot_be_started_are_not_left_behind(self, monkeypatch):
-        begin, left = threading.Thread.start, [3]
+        begin, left, refused = threading.Thread.start, [3], threading.Event()
 
         def start(thread: threading.Thread) -> None:
             if thread.name.startswith("weft-worker"):
                 if not left[0]:
+                    refused.set()
                     raise RuntimeError("can't start new thread")
                 left[0] -= 1
             begin(thread)
 
         monkeypatch.setattr(threading.Thread, "start", start)
         before = threading.active_count()
-        with pytest.raises(CapacityError, match="only 3 of 5 threads could be started"):
-            Session(workers=5)
+        graph = weft.Graph("g")
+        graph.map(lambda item: refused.wait(DEADLINE_S), range(5))
+        with Session(workers=5) as session, pytest.raises(CapacityError, match="only 3 of 5 threads could be started"):
+            session.submit(graph).result(DEADLINE_S)
         assert threading.active_count() == before
+
+    def test_threads_start_as_they_are_needed(self):
+        def workers() -> int:
+            return sum(thread.name.startswith("weft-worker") for thread in threading.enumerate())
+
+        others = workers()
+        graph = weft.Graph("g")
+        graph.map(abs, range(3))
+        with Session(workers=2_000) as session:
+            assert workers() == others
+            for _ in range(5):
+                session.run(graph)
+            assert workers() - others <= 15
+            meeting = threading.Barrier(40)
+            together = weft.Graph("together")
+            together.map(lambda item: meeting.wait(DEADLINE_S), range(40))
+            session.run(together)
+            assert workers() - others >= 40
+        assert workers() == others
 
     def test_a_missing_package_is_named(self, monkeypatch):
         def needs_ray(*_: object) -> None:

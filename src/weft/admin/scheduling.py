@@ -46,6 +46,12 @@ LOOK_S: Final = 1.0
 """The maximum sleep of a scheduler in seconds: other processes make and stop schedules."""
 
 
+class UnstartedRun(Struct, frozen=True):
+    """The answer of a process that has ended before its run began: its error, which begins with the code."""
+
+    message: str
+
+
 class Rule(Struct):
     """The next actions: times that are `skipped` (with reasons), times to `start`, and runs to `stop`.
 
@@ -133,7 +139,7 @@ class Launcher(Protocol):
 
     def start(
         self, due: Iterable[tuple[PipelineSchedule, Firing]]
-    ) -> Generator[tuple[PipelineSchedule, Firing, str | WeftError]]:
+    ) -> Generator[tuple[PipelineSchedule, Firing, str | UnstartedRun | WeftError]]:
         """Start runs for due times, several at a time; yield each with the id of its run when that has begun, or with
         the error.
 
@@ -289,11 +295,11 @@ class Scheduler:
             raise
         self._wait_again(left.values())
 
-    def _started(self, schedule: PipelineSchedule, one: Firing, found: str | WeftError) -> None:
+    def _started(self, schedule: PipelineSchedule, one: Firing, found: str | UnstartedRun | WeftError) -> None:
         if isinstance(found, str):
             self._say(f"{schedule.name}: {found} has begun")
             return
-        message = f"{found.code}: {found.message}"[:1000]
+        message = (found.message if isinstance(found, UnstartedRun) else f"{found.code}: {found.message}")[:1000]
         self._schedules.fail(one, message, self._clock.wall())
         self._say(f"{schedule.name}: no run could be started: {message}")
 

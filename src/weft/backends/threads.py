@@ -1,8 +1,8 @@
 """The threads backend: workers are threads of this process, values are passed by reference.
 
 The default for work that releases the GIL (NumPy, Arrow, DuckDB, child processes). A worker with a report drains all
-queues (`runtime.loop`), so a task costs no thread switch. A stopped task that does not return is abandoned: its thread
-is replaced, and its later reports are ignored.
+queues (`runtime.loop`), so a task costs no thread switch. A thread starts with the first lease of its worker. A stopped
+task that does not return is abandoned: its thread is replaced, and its later reports are ignored.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from weft.backends.helpers import LAST_ACTION_S
-from weft.backends.local import GRACE_S, LocalBackend, abandon, lease_bytes, run_here
+from weft.backends.local import GRACE_S, LocalBackend, abandon, crashed, lease_bytes, run_here
 from weft.backends.local_jobs import LocalJob
 from weft.engine.tuning import Tuning
 from weft.model.errors import CapacityError, UsageError
 
 if TYPE_CHECKING:
     from weft.engine.commands import Launch
-    from weft.engine.ports import Job, Shell
+    from weft.engine.ports import Job
     from weft.model.resources import Resources
     from weft.store.api import ChunkStore
     from weft.worker.lease import WorkerLease
@@ -38,7 +38,13 @@ class _Worker:
         self.number = number
         self.queue: queue.SimpleQueue[tuple[LocalJob, WorkerLease] | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._run, name=f"weft-worker-{number}", daemon=True)
+        self.began = False
         self.abandoned = False
+
+    def begin(self) -> None:
+        """Start the thread. RuntimeError: the system has none left."""
+        self.thread.start()
+        self.began = True
 
     def _run(self) -> None:
         backend = self.backend
@@ -98,20 +104,6 @@ class Threads(LocalBackend):
         """Return the present workers, by number."""
         return tuple(self._workers)
 
-    def attach(self, loop: Shell) -> None:
-        """See `Executor.attach`."""
-        super().attach(loop)
-        for number, worker in self._workers.items():
-            try:
-                worker.thread.start()
-            except RuntimeError:
-                wanted = len(self._workers)
-                self._workers = {began: self._workers[began] for began in range(number)}
-                self.close()
-                raise CapacityError(
-                    f"only {number:,} of {wanted:,} threads could be started here", hint="Ask for fewer workers."
-                ) from None
-
     def open_job(self, job: Job) -> None:
         """See `Executor.open_job`."""
         job.backend = self._jobs[job.id] = LocalJob(job, self.store, self.loop, self.window)
@@ -121,10 +113,23 @@ class Threads(LocalBackend):
         local: LocalJob = job.backend
         work: tuple[LocalJob, WorkerLease] = (local, local.lease(lease))
         worker = self._workers.get(lease.worker)
-        if worker is not None:
-            worker.queue.put(work)
-        else:
+        if worker is None:
             self.run_beside(*work)
+            return
+        if not worker.began:
+            try:
+                worker.begin()
+            except RuntimeError:
+                self._report_missing(*work)
+                return
+        worker.queue.put(work)
+
+    def _report_missing(self, local: LocalJob, lease: WorkerLease) -> None:
+        """Report a lease as failed because the system has no thread left for its worker."""
+        began = sum(worker.began for worker in self._workers.values())
+        message = f"only {began:,} of {len(self._workers):,} threads could be started here"
+        error = CapacityError(message, hint="Ask for fewer workers.")
+        self.loop.post_later(local.job.id, local.report(lease, crashed(lease, error), self.loop.clock.now()))
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """Replace the thread of a task that did not stop in time, and report for it."""
@@ -133,8 +138,7 @@ class Threads(LocalBackend):
         old = self._workers.get(worker)
         if old is not None:
             old.abandoned = True
-            fresh = self._workers[worker] = _Worker(self, worker)
-            fresh.thread.start()
+            self._workers[worker] = _Worker(self, worker)
         abandon(local, lease, self.grace_s)
 
     @contextmanager
@@ -172,7 +176,7 @@ class Threads(LocalBackend):
         for worker in self._workers.values():
             worker.queue.put(None)
         for worker in self._workers.values():
-            if worker.thread is not threading.current_thread():
+            if worker.began and worker.thread is not threading.current_thread():
                 worker.thread.join(timeout=self.grace_s)
 
     # ------------------------------------------------------------------------------------------------ workers

@@ -229,14 +229,23 @@ def seconds_of(text: str, option: str) -> float:
     return float(number) * unit
 
 
+def given_once(found: dict[str, str], option: str, name: str, value: str) -> None:
+    """Add what an option gives to a name. UsageError: another value is there."""
+    if found.setdefault(name, value) != value:
+        raise UsageError(f"{option} gives {name} twice: {found[name]} and {value}", hint="Leave out one of them.")
+
+
 def read_overrides(context: CommandContext, pipeline: str, pairs: Sequence[str], file: Path | None) -> dict[str, str]:
-    """Return the parameters of the command line for a pipeline: those of the file, overridden by pairs `NAME=VALUE`."""
+    """Return the parameters of the command line for a pipeline: those of the file, overridden by pairs `NAME=VALUE`.
+
+    UsageError: other syntax, or two values for one name.
+    """
     found: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"-p {pair!r} is not of the form NAME=VALUE", hint="For example: -p epochs=20")
-        found[name.strip()] = value
+        given_once(found, "-p", name.strip(), value)
     if file is None:
         return found
     from weft.cli.parameter_files import read_parameters

@@ -18,6 +18,7 @@ from weft.cli.steps import MOST_OUTPUTS, in_python, more_outputs, print_steps, r
 from weft.cli.tables import clean, iso, moment, one_line, output_path, print_json, print_table, short_path, tags_text
 from weft.model.errors import UsageError
 from weft.model.records import as_dict
+from weft.runs.records import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,6 +56,9 @@ def ls(
         context.out.write("".join(f"{row.id}\n" for row in rows))
         return
     _print_rows(context, rows, jobs, {row.id: tags_text(service.labels(row.id).tags) for row in rows})
+    for row in rows:
+        if row.state == DAMAGED:
+            context.say(f"{row.id} is damaged: {clean(row.error_message.replace(chr(10), '. '))}")
     if not rows:
         context.say(f"no runs{' like this' if state or name or tags else ''} in {service.state.path}")
     elif total > len(rows):

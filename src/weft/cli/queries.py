@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from weft.cli.arguments import Given
+from weft.cli.arguments import Given, given_once
 from weft.cli.parsing import CommandParameter
 from weft.cli.tables import clean, one_line, print_json, print_table
 from weft.model.clusters import ClusterOptions
@@ -67,7 +67,7 @@ def sql(
     with SqlContext(
         backend=backend, cluster=wanted, mode=mode, workers=workers, allow=allow, bubbles=bubbles
     ) as tables:
-        for name, path in _named(files, table or ()):
+        for name, path in _named(files, table or ()).items():
             tables.register(name, path)
         try:
             found = tables.run_text(text, _parameters(param or ()) or None, None, None)
@@ -95,32 +95,37 @@ def _text(query: str, context: CommandContext) -> str:
         raise NotFoundError(f"{query} cannot be read: {error.strerror}") from None
 
 
-def _named(files: Sequence[str], tables: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the path of each table. UsageError: no name."""
+def _named(files: Sequence[str], tables: Sequence[str]) -> dict[str, str]:
+    """Return the paths of the tables by their names. UsageError: no name, or two tables of one."""
+    named: dict[str, str] = {}
     for pair in tables:
         name, equals, path = pair.partition("=")
         if not equals or not name or not path:
             raise UsageError(f"--table {pair!r} is not of the form NAME=PATH", hint="For example: -t people=p.parquet")
-        yield name, path
-    seen: dict[str, str] = {}
+        given_once(named, "--table", name, path)
     for path in files:
         if "=" in path and not os.path.exists(path):
             raise UsageError(f"there is no file {path}", hint=f"To name a table: weft sql ... --table {path}")
         name = os.path.basename(path.rstrip("/")).partition(".")[0]
-        if not name or "*" in name or name in seen:
-            why = f"as {seen[name]}" if name in seen else "for a name"
+        if not name or "*" in name or name in named:
+            why = f"as {named[name]}" if name in named else "for a name"
             raise UsageError(f"{path} gives no table a name of its own {why}", hint=f"Name it: --table NAME={path}")
-        seen[name] = path
-        yield name, path
+        named[name] = path
+    return named
 
 
 def _parameters(pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the values of parameters: numbers, true, false and null as in JSON, anything else is text."""
+    """Return the values of parameters: numbers, true, false and null as in JSON, anything else is text.
+
+    UsageError: other syntax, or two values for one name.
+    """
+    given: dict[str, str] = {}
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"--param {pair!r} is not of the form NAME=VALUE", hint="For example: -p city=Rome")
+        given_once(given, "--param", name, value)
         try:
             read = json.loads(value)
         except ValueError:

@@ -43,6 +43,7 @@ LOOKS: Final[Mapping[str, StateStyle]] = {
     "skipped": StateStyle("↷", "-", "dim"),
     "interrupted": StateStyle("!", "!", "magenta"),
     "suspended": StateStyle("‖", "=", "yellow"),
+    "damaged": StateStyle("✗", "x", "bold red"),
 }
 _CONDITIONS: Final[Mapping[str, StateStyle]] = {
     "created": LOOKS["pending"],

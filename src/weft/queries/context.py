@@ -25,6 +25,7 @@ from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
+from weft.queries.executing import executed
 from weft.queries.query import ROWS, Query, plain
 from weft.queries.sources import (
     Grants,
@@ -38,6 +39,7 @@ from weft.queries.sources import (
     table_of,
 )
 from weft.queries.statements import read_statement, referenced
+from weft.queries.storing import store_rows
 from weft.queries.writing import replaced
 from weft.runs.sessions import size_of
 from weft.store.filesystems import is_url
@@ -66,8 +68,6 @@ IDLE_CONNECTIONS: Final = 4
 NONE: Final[Mapping[str, SqlTable]] = MappingProxyType({})
 IN_MEMORY: Final = "weft_memory_"
 """The beginning of the name of rows in memory whose table is a view of them."""
-_FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH TIME ZONE|TIMESTAMP_|VARIANT|GEOMETRY")
-"""Types that Parquet has not; their values are kept as texts."""
 _SEVERAL: Final = re.compile(r"(?i)\b(?:PARTITION_BY|PER_THREAD_OUTPUT|FILE_SIZE_BYTES|ROW_GROUPS_PER_FILE)\b")
 """Options of COPY that make a folder of files."""
 
@@ -372,8 +372,7 @@ class SqlContext:
         path = statement.name if is_url(statement.name) else os.path.abspath(statement.name)
         if not self._grants.may_write(path):
             raise outside("COPY ... TO", path)
-        # DuckDB itself replaces a file of this machine at the end.
-        whole = is_url(path) and _SEVERAL.search(statement.options) is None
+        whole = _SEVERAL.search(statement.options) is None
         with ExitStack() as undo:
             place = undo.enter_context(replaced(path, self._folder.name)) if whole else path
             reader, connection = undo.enter_context(rows.reader()), undo.enter_context(self.cursor())
@@ -386,7 +385,7 @@ class SqlContext:
         self, connection: duckdb.DuckDBPyConnection, text: str, parameters: Parameters, shown: str
     ) -> duckdb.DuckDBPyConnection:
         try:
-            return connection.execute(text, parameters)
+            return executed(connection, text, parameters)
         except duckdb.Error as error:
             raise mistake(error, shown) from None
 
@@ -394,18 +393,13 @@ class SqlContext:
         self, connection: duckdb.DuckDBPyConnection, name: str, types: Mapping[str, str]
     ) -> tuple[FileTable, int]:
         """Write the table `ROWS` of a connection to a file of the context; return it as a table, and its rows."""
+        path, select, count = store_rows(connection, ROWS, types, self._new_file)
+        return FileTable(name, "read_parquet", (path,), select=select), count
+
+    def _new_file(self) -> str:
         with self._lock:
             self._written += 1
-            path = f"{self._folder.name}/{self._written}.parquet"
-        columns, select = [], []
-        for column, of in types.items():
-            shown, foreign = identifier(column), _FOREIGN.search(of) is not None
-            columns.append(f"CAST({shown} AS VARCHAR) AS {shown}" if foreign else shown)
-            select.append(f"CAST({shown} AS {of}) AS {shown}" if foreign else shown)
-        row = connection.execute(
-            f"COPY (SELECT {', '.join(columns)} FROM {ROWS}) TO {literal(path)} (FORMAT parquet)"
-        ).fetchone()
-        return FileTable(name, "read_parquet", (path,), select=", ".join(select)), int(row[0]) if row else 0
+            return f"{self._folder.name}/{self._written}.parquet"
 
     # ---------------------------------------------------------------------------------------- what a query asks for
 

@@ -194,11 +194,48 @@ def _from_pandas(source: Any) -> pa.Table:
     """Return a data frame of pandas as an Arrow table. DefinitionError: a column mixes types."""
     try:
         return _readable(pa.Table.from_pandas(source, preserve_index=False))
-    except (ValueError, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (ValueError, OverflowError, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        mixed = _mixed(source)
+        if mixed:
+            hint = "Give the column one type, such as with .astype(str), or leave it out with .drop(columns=...)."
+            raise DefinitionError(f"the data frame is no table: {mixed}", hint=hint) from None
         reason = ". ".join(str(one) for one in reversed(error.args)).rstrip(".")
-        arrow = isinstance(error, pa.ArrowException)
+        arrow = isinstance(error, pa.ArrowException | OverflowError)
         hint = "Give the column one type, such as with .astype(str)." if arrow else "Rename its columns."
         raise DefinitionError(f"the data frame is no table: {reason}", hint=hint) from None
+
+
+def _mixed(frame: Any) -> str:
+    """Return which column of a data frame has values of several types or of an unknown one, and where; "" for none.
+
+    Rows count from 0.
+    """
+    for at, name in enumerate(frame.columns):
+        column = frame.iloc[:, at]
+        if column.dtype.kind != "O":
+            continue
+        seen: dict[type, tuple[int, object]] = {}
+        for row, value in enumerate(column):
+            is_large = type(value) is int and bool(abs(value) >> 63)
+            if (type(value) in seen and not is_large) or _fits(value) is None:
+                continue
+            shown = f"row {row} {repr(value)[:60]} ({type(value).__name__})"
+            if not _fits(value):
+                return f"column {name!r} has in {shown}, which no column of a table holds"
+            for first, known in seen.values():
+                if not _fits(known, value):
+                    begin = f"row {first} {repr(known)[:60]} ({type(known).__name__})"
+                    return f"column {name!r} mixes types: it has in {begin}, and in {shown}"
+            seen[type(value)] = row, value
+    return ""
+
+
+def _fits(*values: object) -> bool | None:
+    """Whether one column of Arrow holds the values; None if it holds nothing else than nulls."""
+    try:
+        return None if pa.array(values, from_pandas=True).null_count == len(values) else True
+    except (ValueError, pa.ArrowException, OverflowError):
+        return False
 
 
 def _readable(table: pa.Table) -> pa.Table:

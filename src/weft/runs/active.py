@@ -384,6 +384,8 @@ class ActiveRun:
                 raise UsageError(
                     f"{pair[:60]!r} is no number of replicas", hint=f"For example: weft scale {self.name} worker=4"
                 )
+            if name in wanted:
+                raise UsageError(f"{name} is given twice", hint="Leave out one of them.")
             if name not in rows:
                 known = did_you_mean(name, rows, f"There are: {', '.join(rows)}")
                 raise UsageError(f"{self.name} has no replica type {given[:60]!r}", hint=known)

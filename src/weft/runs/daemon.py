@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.admin.control import ControlServer
-from weft.admin.scheduling import Scheduler
-from weft.model.errors import ConflictError, RunFailedError, UsageError, WeftError
+from weft.admin.scheduling import Scheduler, UnstartedRun
+from weft.model.errors import ConflictError, UsageError, WeftError
 from weft.model.records import as_dict
 from weft.runs.background import UP, CommandLine, StartedRun, Starter, is_up
 from weft.runs.listing import outcome_of
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from weft.store.schedules import Firing, PipelineSchedule
 
 _MOST_REPORTED: Final = 5
+_ERROR: Final = "error "
+"""The beginning of the line with the error of a command."""
 
 
 def serve(
@@ -78,6 +80,13 @@ def _report_interrupted(service: RunService, say: Callable[[str], None], option:
         say(f"so were {len(runs) - _MOST_REPORTED} others: weft ls --state interrupted{option}")
 
 
+def _error_in(ended: StartedRun) -> str:
+    """Return the error that a process has printed, behind any warnings; it begins with its code."""
+    lines = ended.err.strip().splitlines()
+    errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    return (errors or lines or [f"it ended with {ended.code}"])[0][:500]
+
+
 def _start_words(order: Mapping[str, Any], starter: Starter, say: Callable[[str], None]) -> StartedRun:
     words, cwd, environ = order.get("words"), order.get("cwd"), order.get("environ")
     if not (isinstance(words, list) and isinstance(cwd, str) and isinstance(environ, dict)):
@@ -100,7 +109,7 @@ class _Launcher:
 
     def start(
         self, due: Iterable[tuple[PipelineSchedule, Firing]]
-    ) -> Generator[tuple[PipelineSchedule, Firing, str | WeftError]]:
+    ) -> Generator[tuple[PipelineSchedule, Firing, str | UnstartedRun | WeftError]]:
         taken: list[tuple[PipelineSchedule, Firing]] = []
 
         def lines() -> Iterator[CommandLine]:
@@ -110,10 +119,9 @@ class _Launcher:
 
         with closing(self._starter.start(lines())) as starting:
             for number, started in starting:
-                found: str | WeftError = started if isinstance(started, WeftError) else started.run
+                found: str | UnstartedRun | WeftError = started if isinstance(started, WeftError) else started.run
                 if isinstance(started, StartedRun) and not started.run:
-                    message = started.err.strip().partition("\n")[0] or f"it ended with {started.code}"
-                    found = RunFailedError(message[:500])
+                    found = UnstartedRun(_error_in(started))
                 yield *taken[number], found
 
     def _line(self, schedule: PipelineSchedule, firing: Firing) -> CommandLine:

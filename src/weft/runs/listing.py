@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, NotFoundError, WeftError
 from weft.runs.reading import read_run
-from weft.runs.records import ACTIVE, INTERRUPTED
+from weft.runs.records import ACTIVE, DAMAGED, INTERRUPTED
 from weft.store.database import BUSY, obstacle
 from weft.store.places import STATE_NAME
-from weft.store.state import DESCRIPTION, StateRoot, is_run, owned, read_description
+from weft.store.state import DESCRIPTION, EVENTS, StateRoot, is_run, is_whole, owned, read_description
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,18 +49,27 @@ def split_target(target: str) -> Target:
 
 
 def describe(folder: Path) -> RunRow | None:
-    """Return the row of the index for the run in a folder; None if the folder cannot be read, or is no run's."""
+    """Return the row of the index for the run in a folder; None if it is no run's, or one that begins.
+
+    A run whose description cannot be read has the state `damaged`, with the reason and the next step as its message.
+    """
     from weft.store.catalog import RunRow, run_number
 
     if not is_run(folder):
         return None
+    number = run_number(folder.name)
     try:
         run = read_run(folder)
-    except (WeftError, OSError):
+    except WeftError as error:
+        if owned(folder):
+            return None
+        reason = str(error)
+        return RunRow(id=folder.name, number=number, state=DAMAGED, error_code=error.code, error_message=reason)
+    except OSError:
         return None
     return RunRow(
         id=run.id,
-        number=run.number or run_number(run.id),
+        number=run.number or number,
         name=run.name,
         frontend=run.frontend,
         file=run.file,
@@ -78,6 +87,12 @@ def describe(folder: Path) -> RunRow | None:
     )
 
 
+def _intact(folder: Path) -> RunRow | None:
+    """Return the row for the index; a damaged run is read from its folder each time, since it may be mended."""
+    row = describe(folder)
+    return None if row is None or row.state == DAMAGED else row
+
+
 def outcome_of(root: StateRoot, run: str) -> str:
     """Return how a run ended, with the first line of its reason; "" while it goes on."""
     found = describe(root.folder(run))
@@ -92,7 +107,7 @@ def outcome_of(root: StateRoot, run: str) -> str:
 def open_catalog(root: StateRoot) -> Catalog:
     """Return the index of a state folder; a missing, empty or damaged one is rebuilt from the folders of the runs."""
     catalog = root.catalog()
-    catalog.restore = partial(catalog.rebuild, root.runs, describe)
+    catalog.restore = partial(catalog.rebuild, root.runs, _intact)
     if not catalog.has_tables() and root.is_writable and root.runs.is_dir() and any(root.runs.iterdir()):
         with index_may_be_busy():
             catalog.restore()
@@ -142,7 +157,7 @@ def list_runs(
     """Return the newest runs of a state folder, newest first, and the number of all runs.
 
     Runs that the index shows as active or interrupted are read from their folders, and so are runs that are missing in
-    the index. Rows without a folder are left out.
+    the index, or whose description is damaged. Rows without a folder are left out.
     """
     catalog = open_catalog(root)
     unlisted, gone = _compared(root, catalog)
@@ -157,7 +172,8 @@ def list_runs(
         others = [row for row in catalog.list(limit=most, state=state, name=name) if row.id not in seen | gone]
         right += others
         total += len(others) if gone else catalog.count(state=state, name=name) - (len(listed) if state is None else 0)
-    return sorted(right, key=lambda row: (-row.number, row.id))[:limit], total
+    newest = sorted(right, key=lambda row: (-row.number, row.id))[:limit]
+    return [_as_described(root, row) for row in newest], total
 
 
 def end_of(row: RunRow) -> float:
@@ -245,9 +261,16 @@ def as_it_is(root: StateRoot, row: RunRow) -> RunRow:
         return row
     folder = root.folder(row.id)
     found = describe(folder)
-    if found is None:
+    if found is None or found.state == DAMAGED:
         return row if owned(folder) else replace(row, state=INTERRUPTED)
     return replace(row, state=found.state, **{name: getattr(found, name) for name in _TOLD_BY_RECORDS})
+
+
+def _as_described(root: StateRoot, row: RunRow) -> RunRow:
+    """Return the row of a run, as a damaged one if its description is not whole."""
+    if is_whole(root.folder(row.id)) or (found := describe(root.folder(row.id))) is None or found.state != DAMAGED:
+        return row
+    return replace(row, state=DAMAGED, error_code=found.error_code, error_message=found.error_message)
 
 
 _TOLD_BY_RECORDS: Final = ("started_at", "ended_at", "paused_s", "error_code", "error_message")
@@ -262,7 +285,9 @@ def _compared(root: StateRoot, catalog: Catalog) -> tuple[set[str], set[str]]:
         names = set()
     except OSError:
         return set(), set()
-    return {name for name in names - listed if (root.runs / name / DESCRIPTION).exists()}, listed - names
+    described = (DESCRIPTION, EVENTS)
+    unlisted = {id for id in names - listed if any((root.runs / id / name).exists() for name in described)}
+    return unlisted, listed - names
 
 
 def _rows(root: StateRoot, ids: Iterable[str]) -> Iterator[RunRow]:
@@ -279,7 +304,8 @@ def mark_interrupted(root: StateRoot) -> list[str]:
     catalog = open_catalog(root)
     unlisted, gone = _compared(root, catalog)
     for row in _rows(root, (id for id in unlisted if not owned(root.folder(id)))):
-        catalog.add_run(row)
+        if row.state != DAMAGED:
+            catalog.add_run(row)
     for id in gone:
         with suppress(NotFoundError):
             catalog.remove(id)

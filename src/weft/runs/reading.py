@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from weft.runs.records import INTERRUPTED, SUSPENDED, Record, RunTimes, append_r
 from weft.store.labels import read_labels
 from weft.store.state import (
     BACKEND,
+    EVENTS,
     GRAPH_DIGEST,
     PROFILE_OF_RUN,
     STORAGE,
@@ -213,6 +215,8 @@ def _description_of(folder: Path) -> Mapping[str, Any]:
     except (NotFoundError, FileNotFoundError):
         if not folder.is_dir():
             raise NotFoundError(f"there is no run in {folder}", hint="List the runs: weft ls") from None
+        if os.path.exists(folder / EVENTS) and not owned(folder):
+            raise
         return {}  # its owner died before the description, or has yet to write it
     except NotADirectoryError:
         raise NotFoundError(f"{folder} is not the folder of a run") from None

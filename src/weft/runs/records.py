@@ -25,9 +25,14 @@ INTERRUPTED: Final = "interrupted"
 """The state of a run (or step) whose owner died before its end."""
 SUSPENDED: Final = "suspended"
 """The state of a run that its owner has released for a resume."""
+DAMAGED: Final = "damaged"
+"""The state of a run whose description cannot be read."""
 ACTIVE: Final = frozenset({"initiating", "pending", "running", "terminating"})
 """The states of runs that have not ended."""
-RUN_STATES: Final = ("pending", "running", "terminating", "succeeded", "failed", "terminated", INTERRUPTED, SUSPENDED)
+RUN_STATES: Final = (
+    *("pending", "running", "terminating", "succeeded", "failed", "terminated"),
+    *(INTERRUPTED, SUSPENDED, DAMAGED),
+)
 STEP_STATES: Final = (
     "pending",
     "running",

@@ -165,16 +165,27 @@ class Run:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end. Return False after `timeout_s` seconds without it.
 
-        UsageError: a task of the session waits, and no other worker is left for the run.
+        Ctrl-C ends the wait, not the run. UsageError: a task of the session waits, and no other worker is left for the
+        run.
         """
         if not self.done:
             self._session.check_process()
         ended = self._job.finished if self._durable is None else self._durable
         limit = patience("timeout_s", timeout_s)
-        if limit is not None or self.done:
-            return ended.wait(limit)
-        with self.awaited():
-            return ended.wait()
+        try:
+            if limit is not None or self.done:
+                return ended.wait(limit)
+            with self.awaited():
+                return ended.wait()
+        except KeyboardInterrupt as interrupt:
+            self.tell_again(interrupt)
+            raise
+
+    def tell_again(self, interrupt: KeyboardInterrupt) -> None:
+        """Add the command that resumes a durable run, once, to the traceback of a Ctrl-C during a wait for it."""
+        note = f"{self.id} can be resumed: {self.again}"
+        if self.again and self.status != "succeeded" and note not in getattr(interrupt, "__notes__", ()):
+            interrupt.add_note(note)
 
     def awaited(self) -> AbstractContextManager[None]:
         """Return the context of a wait without a limit by the current thread; UsageError as of `wait`."""

@@ -365,7 +365,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     """
     import json
 
-    hint = f"The run cannot be shown. Remove it: weft delete {folder.name}"
+    hint = f"The run cannot be shown; its logs are in {folder / 'logs'}. Remove it: weft delete {folder.name}"
     try:
         with safe_open(folder, DESCRIPTION, mode="rb") as file:
             data = file.read(_MAX_DESCRIPTION)
@@ -385,6 +385,18 @@ def read_description(folder: Path) -> dict[str, Any]:
             hint="Look at it with the version that made it.",
         )
     return {**found, **{key: resolved(folder.parent.parent, found[key]) for key in _PATHS if key in found}}
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder has a description that begins and ends as one does; it is not read."""
+    try:
+        with safe_open(folder, DESCRIPTION, mode="rb") as file:
+            begin = file.read(1)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 16))
+            end: bytes = file.read().rstrip()
+            return begin == b"{" and end.endswith(b"}")
+    except (WeftError, OSError):
+        return False
 
 
 def is_copied(folder: Path, description: Mapping[str, Any]) -> bool:

@@ -292,7 +292,7 @@ class Session(runtime.EngineSession):
                 raise
             except KeyboardInterrupt as interrupt:
                 self.leaving = True
-                _add_resume_command(interrupt, run)
+                run.tell_again(interrupt)
                 raise
             if not ended:
                 run.cancel(f"took longer than {timeout_s:g} s")
@@ -300,7 +300,7 @@ class Session(runtime.EngineSession):
         try:
             signals.pass_on()
         except KeyboardInterrupt as interrupt:
-            _add_resume_command(interrupt, run)
+            run.tell_again(interrupt)
             raise
         return run.result()
 
@@ -376,9 +376,3 @@ def _close_if_there(session: ref[Session]) -> None:
 def open_sessions() -> list[Session]:
     """Return the open sessions for graphs of this process."""
     return list(_open)
-
-
-def _add_resume_command(interrupt: KeyboardInterrupt, run: Run) -> None:
-    """Add the command that resumes a durable run to the traceback of a Ctrl-C."""
-    if run.again and run.status != "succeeded":
-        interrupt.add_note(f"{run.id} can be resumed: {run.again}")

@@ -6,6 +6,7 @@ A key names neither the run, nor paths of one run, nor the step: only the inputs
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,21 @@ def mentioned_files(step: ResolvedStep, folder: str) -> list[str]:
         return []
     scopes = [path for _, path in _scopes(step)]
     return [name for name, _ in uncovered(scripts_of(step, folder, mentions=True).mentioned, scopes, step.cwd)]
+
+
+def written_inputs(step: ResolvedStep, folder: str) -> tuple[list[str], list[str]]:
+    """Return the files that the commands of a cached step read and then write, and those that they add to.
+
+    They are relative to the step's folder; `folder` is that of the pipeline's file. A file in a scope is read.
+    """
+    if not step.cache.enable or step.not_run:
+        return [], []
+    found = scripts_of(step, folder)
+    appended = {path for _, path in uncovered(found.appended, [path for _, path in _scopes(step)], step.cwd)}
+    changed = [*found.changed, *(path for path in found.appended if path not in appended)]
+    return [os.path.relpath(path, step.cwd) for path in changed], [
+        os.path.relpath(one, step.cwd) for one in sorted(appended)
+    ]
 
 
 def _scopes(step: ResolvedStep) -> list[list[str]]:

@@ -30,6 +30,7 @@ from weft.frontends.pipelines.caching import (
     item_files,
     mentioned_files,
     unknown_script,
+    written_inputs,
 )
 from weft.frontends.pipelines.distributed import job_of
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
@@ -435,6 +436,7 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> lis
         )
     for step in steps:
         found += _mentioned(step, folder)
+        found += _written(step, folder)
     found += _doubtful_scopes(steps)
     missing = unbound(steps)
     if missing:
@@ -457,6 +459,21 @@ def _mentioned(step: ResolvedStep, folder: str) -> Iterator[str]:
         yield (
             f"code of {step.name} names {_some(outside)} outside of the project, which the cache does not count: "
             "if the step reads it, name it in the command or under `env`"
+        )
+
+
+def _written(step: ResolvedStep, folder: str) -> Iterator[str]:
+    """Yield notices of the files that a cached step writes although their old content matters; `folder` as above."""
+    changed, appended = written_inputs(step, folder)
+    if changed:
+        yield (
+            f"{step.name} writes {_some(changed)}, which it reads: no result is kept when that has changed. "
+            "Let it write an output, as in  artifacts: {output: [NAME]}  and  > {{NAME}}"
+        )
+    if appended:
+        yield (
+            f"{step.name} adds to {_some(appended)}, which is no output of it: a result from the cache adds nothing. "
+            f"To add each time, write in the step  cache: {{enable: false}}"
         )
 
 

@@ -14,18 +14,23 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise, product
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
+from weft.frontends.pipelines import shell_programs as programs
+from weft.frontends.pipelines.config_texts import SUFFIXES as CONFIGS
+from weft.frontends.pipelines.config_texts import config_paths, sourced
 from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, counts_outside, is_input, on_this_machine
 from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
-from weft.frontends.pipelines.shell_functions import EXPANDABLE, Argument, with_arguments, without_functions
+from weft.frontends.pipelines.script_texts import arguments_of, beginning, placed, text_of
+from weft.frontends.pipelines.shell_functions import Argument, with_arguments, without_functions
 from weft.frontends.pipelines.shell_text import (
     ASSIGNED,
     MOST_TURNS,
@@ -39,6 +44,7 @@ from weft.frontends.pipelines.shell_text import (
     without_wrappers,
 )
 from weft.frontends.pipelines.step_variables import declared, variables
+from weft.frontends.pipelines.written_files import WrittenFiles
 from weft.model.errors import ProgramError
 from weft.model.patterns import late_pattern
 
@@ -57,106 +63,38 @@ _VARIABLE: Final = late_pattern(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:
 _SET: Final = late_pattern(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
 _LISTED: Final = late_pattern(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
 """A loop of a shell over words that stand there, its variable and the words."""
-_SHELLS: Final = late_pattern(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
-_PYTHON: Final = late_pattern(r"(?:python|pypy)[\d.]*")
-_TEXT_OPTIONS: Final = {
-    **dict.fromkeys(("perl", "ruby", "node", "Rscript", "julia", "lua", "tclsh"), "-e"),
-    "php": "-r",
-}
-"""Other interpreters, with the option that is followed by the program itself."""
-_TESTS: Final = frozenset({"[", "test"})
-"""Programs whose files count by their existence alone, which the step may change."""
-_LISTED_FILES: Final = ("done", "read", "xargs")
-"""Words whose standard input may be a list of files: `done` ends a loop that reads lines."""
-_LIST_OPTIONS: Final = frozenset({"-a", "--arg-file"})
-"""Options of `xargs` that are followed by a list."""
-_TEXT_TOOLS: Final = frozenset({"echo", "printf", "grep", "which", "type"})
-"""Programs for which the name of an interpreter is a text like any other."""
-_BUILTINS: Final = frozenset(
-    [
-        ":",
-        "case",
-        "cd",
-        "declare",
-        "done",
-        "esac",
-        "exit",
-        "export",
-        "fi",
-        "for",
-        "function",
-        "hash",
-        "jobs",
-        "local",
-        "read",
-        "readonly",
-        "return",
-        "set",
-        "shift",
-        "shopt",
-        "trap",
-        "type",
-        "ulimit",
-        "umask",
-        "unset",
-        "wait",
-        "}",
-    ]
-)
-"""Words of a shell that no folder on PATH can replace."""
-_WRITERS: Final = frozenset({"chmod", "mkdir", "mv", "rm", "rmdir", "tee", "touch", "truncate"})
-"""Programs that write or remove the files that they are given."""
-_AWKS: Final = frozenset({"awk", "gawk", "mawk", "nawk"})
-_FILE_PROGRAMS: Final = frozenset({*_AWKS, "sed"})
-"""Programs whose script follows the option `-f` or `--file`."""
-_COPIERS: Final = frozenset({"cp", "install", "ln", "rsync", "scp"})
-_PLACES_ONLY: Final = frozenset({"case", "cd", "echo", "printf", "popd", "pushd", "type", "which"})
-"""Programs that read no folder that they are given."""
-_WRITES_INTO: Final = late_pattern(
-    r"(?i)-*(?:\w+[-_])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
-    r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?"
-)
-"""Names of options and variables that take a folder to write into, or to search for programs."""
-_OUTPUT: Final = late_pattern(r"(?i)(?:\w+_)*(?:dest|logs?|out|outputs?|results?|save|temp|tmp)(?:_?(?:file|path|to))?")
-"""Names of variables of a step that hold a file to write."""
 _AROUND: Final = late_pattern(
     r"""["']?(?P<before>[\w./+@%-]*)["']?(?:\$\w+|\$\{\w+\}|\{\})["']?(?P<after>[\w./+@%-]*)["']?"""
 )
 """A word with one variable, or with the placeholder of `xargs`."""
+_IN_FOLDER: Final = late_pattern(r"""(?:[\w-]+=)?["']?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})["']?/""")
+"""The beginning of a word that names a file in a folder that is a variable."""
+_OF_A_SHELL: Final = late_pattern(r"(?:BASH|PF_|WEFT_)\w*|HOME|HOSTNAME|OLDPWD|PWD|RANDOM|SHELL|TMPDIR|UID|USER")
+"""Variables that a shell or the run sets."""
 _ONCE: Final = late_pattern(r"""(?:^|[\s;&|({])([A-Za-z_]\w*)=("[^"$`\\]*"|'[^']*'|[\w./:,+@%-]+)(?=[\s;&|)]|$)""")
 """An assignment of a text that stands there."""
-_OWN_PATH: Final = r"""\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"""
-_OWN_FOLDER: Final = late_pattern(
-    rf"""\$\(\s*dirname\s+(?:--\s+)?(?:"{_OWN_PATH}"|{_OWN_PATH})\s*\)|\$\{{(?:0|BASH_SOURCE)%/\*\}}"""
-)
-"""The folder of a shell script, as the script writes it."""
-_ENTERED: Final = late_pattern(
-    r"""\$\(\s*cd\s+(?:--\s+)?"?([^"$`()&;]+?)"?\s*(?:>\s*/dev/null\s*)?(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"""
-)
-"""The absolute path of a folder, as a shell script finds it."""
 _SEARCHED: Final = late_pattern(r"""\bsys\.path\s*(?:\.\s*(?:insert|append|extend)\s*\(|\+?=)([^\n]*)""")
 """A line of Python that adds folders to those in which modules are found."""
 _GLOB: Final = late_pattern(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
 _MOST_IN_FOLDER: Final = 10_000
-_WRITTEN: Final = frozenset({"-o", "--out", "--output"})
-"""Options that are followed by a file to write."""
-_PYTHON_VALUES: Final = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _SYSTEM: Final = ("/bin/", "/sbin/", "/usr/", "/lib", "/dev/", "/proc/", "/sys/")
 _MOST_FILES: Final = 500
-_MOST_BYTES: Final = 1 << 20
 
 
 class Scripts(Struct):
     """The findings of a scan: absolute paths of files, and commands whose script is not known.
 
     `mentioned` are paths that programs name in their texts: the step may read them. `by_item` are the
-    words that name files by the item of a loop, None without any.
+    words that name files by the item of a loop, None without any. `changed` are files that the commands read and then
+    write, `appended` those that they add to; neither has artifacts.
     """
 
     files: dict[str, None] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     mentioned: dict[str, None] = field(default_factory=dict)
     by_item: ItemFiles | None = None
+    changed: Sequence[str] = ()
+    appended: Sequence[str] = ()
 
 
 def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) -> Scripts:
@@ -175,12 +113,11 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
             scan.code += load_kind(step.body.kind).names(step.body.portable, folder)
             scan.started_in[step.cwd] = None
     scan.uncalled()
+    scan.folders_elsewhere()
     scan.environment(step)
-    for path in scan.made:  # a file that the command writes is no input of it, whatever other words name it
-        scan.found.files.pop(path, None)
-        scan.folders.pop(path, None)
+    scan.leave_out_written()
     for path, written in scan.folders.items():
-        if any(made.startswith(f"{path}/") for made in scan.made) or _is_large(path):
+        if any(made.startswith(f"{path}/") for made in scan.writes.written) or _is_large(path):
             scan.found.unknown.append(written)
         else:
             scan.found.files[path] = None
@@ -196,7 +133,7 @@ class _Scan:
 
     def __init__(self, step: ResolvedStep) -> None:
         self.found = Scripts()
-        self.made: set[str] = set()
+        self.writes = WrittenFiles()
         self.folders: dict[str, str] = {}
         """The folders that words name, each with its command."""
         self._mounts = {mount.mount_path: mount.source for mount in step.mounts if mount.source is not None}
@@ -234,6 +171,10 @@ class _Scan:
         """A text has entered a folder that is not known."""
         self._own: frozenset[str] = frozenset()
         """The variables that the text sets, whose values are not known."""
+        self._set: set[str] = set(step.env)
+        """The variables that any text sets."""
+        self._in_folders: dict[str, str] = {}
+        """The variables that are folders of files in words, each with its command."""
         self._by_item: dict[tuple[str, str], bool] = {}
         """The words with the item of a loop, each with its folder, and whether it may name a folder."""
         inherited = [] if self._in_image else os.environ.get("PYTHONPATH", "").split(":")
@@ -252,10 +193,11 @@ class _Scan:
         for name, body in functions:
             self._functions.setdefault(name, []).append((body, folder))
         rest = with_arguments(rest, arguments)
-        known = {name: value for name, value in outer.items() if name not in own}
+        known = {name: value for name, value in self._taken_over(text, folder, outer).items() if name not in own}
         given = (*_ONCE.findall(text), *_ONCE.findall(rest))
         known |= {name: value.strip("\"'") for name, value in given if own.count(name) == 1}
         self._own = before.union(own)
+        self._set.update(own)
         loops = {name: words.split() for name, words in _LISTED.findall(rest) if own.count(name) == 1}
         if prod(map(len, loops.values())) > MOST_TURNS:
             loops = {}
@@ -264,6 +206,17 @@ class _Scan:
             ends = self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", rest)), folder, lists=lists)
         self._variables, self._own = outer, before
         return ends
+
+    def _taken_over(self, text: str, folder: str, outer: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the variables of a text with those of the files that it sources, where a text stands there once."""
+        found = dict(outer)
+        for name in sourced(text):
+            inner = text_of(self._place(folder, name))
+            own = [one for pair in _SET.findall(inner) for one in pair if one]
+            self._set.update(own)
+            found = {one: value for one, value in found.items() if one not in own}
+            found |= {one: value.strip("\"'") for one, value in _ONCE.findall(inner) if own.count(one) == 1}
+        return found
 
     def _call(self, words: Sequence[ShellWord], folder: str, *, lists: bool) -> str:
         """Add the scripts of a function that the text defines and calls; return the folder in which it ends."""
@@ -290,29 +243,51 @@ class _Scan:
         default = variable[0] if variable[3] is None or name in self._own else variable[3]
         return self._variables.get(name, default)
 
+    def folders_elsewhere(self) -> None:
+        """Tell the commands that read files in a folder whose variable nothing sets that is known."""
+        for name, shown in self._in_folders.items():
+            if not (self._in_image or name in self._set or name in self._variables or _OF_A_SHELL.fullmatch(name)):
+                self.found.unknown.append(shown)
+
     def environment(self, step: ResolvedStep) -> None:
         """Add the files that the environment of a step names, as assignments before a command would."""
         known = len(self.found.unknown)
         for name, value in declared(step).items():
-            if not _OUTPUT.fullmatch(name):
+            if not programs.OUTPUT.fullmatch(name):
                 words = [f"{name}={part}" for part in dict.fromkeys((value, *value.split()))]
                 self._named(ShellCommand([ShellWord(word, word) for word in words]), (), step.cwd)
         del self.found.unknown[known:]  # a command that reads the whole project by a variable is rare
+
+    def leave_out_written(self) -> None:
+        """Leave out what is written before it is read, and tell what is read, or added to."""
+        for found in (self.found.files, self.folders):
+            for path in [one for one in found if one in self.writes.folders or self.writes.is_new(one)]:
+                del found[path]
+        added = {path: path in self.found.files for path in self.writes.appended}
+        changed = [*self.writes.changed, *(path for path, is_read in added.items() if is_read)]
+        only_added = [path for path, is_read in added.items() if not is_read and path.startswith(self._roots)]
+        self.found.changed, self.found.appended = (
+            tuple(one for one in paths if self._is_input(one) and _TEMPLATE not in one and not one.startswith(_SYSTEM))
+            for paths in (dict.fromkeys(changed), only_added)
+        )
+
+    def _was_read(self, path: str) -> bool:
+        return path in self.found.files or any(self._place(folder, text) == path for folder, text in self._by_item)
 
     def item_files(self) -> ItemFiles | None:
         """Return the words that name files by the item, except those that the command writes; None without any."""
         words = [
             (folder, text, may_be_folder)
             for (folder, text), may_be_folder in self._by_item.items()
-            if _below(folder, self._mounted(text)) not in self.made
+            if not self.writes.is_new(self._place(folder, text))
         ]
         roots = [root.rstrip("/") for root in self._roots]
         outside = not self._in_image
         return ItemFiles(words, roots, self._mounts, sorted(self._artifacts), outside) if words else None
 
     def mention(self) -> None:
-        """Note the paths of the project that scripts of Python or awk, formats of `printf` and lists for `xargs` name,
-        beside those that count.
+        """Note the paths of the project that scripts of Python or awk, configurations, formats of `printf` and lists
+        for `xargs` name, beside those that count.
         """
         from weft.frontends.pipelines.code.path_texts import PathText, paths_named
 
@@ -320,11 +295,15 @@ class _Scan:
         named += self.code
         fits = () if any(map(os.path.isfile, self._lists)) else self._fits  # a list tells exactly
         named += [(PathText(text), "") for text in (*self._texts, *fits)]
-        for script in [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py"))]:
-            with suppress(OSError), open(script, "rb") as file:
-                text = file.read(_MOST_BYTES).decode(errors="replace")
-                named += [(path, os.path.dirname(script)) for path in self._names_in(script, text)]
-        counted = [*self.found.files, *self.made]
+        texts = [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py", *CONFIGS))]
+        named += [(path, os.path.dirname(one)) for one in texts for path in self._names_in(one, text_of(one))]
+        self._mention(named)
+        configs = [one for one in self.found.mentioned if one.endswith(CONFIGS)]
+        self._mention([(path, os.path.dirname(one)) for one in configs for path in self._names_in(one, text_of(one))])
+
+    def _mention(self, named: Iterable[tuple[PathText, str]]) -> None:
+        """Note the paths that do not count, each with the folder of the text that names it."""
+        counted = [*self.found.files, *self.writes.replaced]
         for path, own in dict.fromkeys(named):
             for folder in [own] if path.own and own else self.started_in:
                 found = _below(folder, path.text)
@@ -334,18 +313,20 @@ class _Scan:
                     self.found.mentioned[found] = None
 
     def _names_in(self, script: str, text: str) -> Iterable[PathText]:
-        """Return the paths that a file names: a list, or a script of awk or Python."""
+        """Return the paths that a file names: a list, a configuration, or a script of awk or Python."""
         from weft.frontends.pipelines.code.path_texts import PathText, paths_named  # parses Python
 
         if script in self._lists:
             return map(PathText, self._listed(text))
+        if script.endswith(CONFIGS):
+            return [PathText(path, own) for path in config_paths(text) for own in (False, True)]
         return map(PathText, awk_paths(text)) if script.endswith(".awk") else paths_named(text)
 
     def _is_mentioned(self, path: str, is_part: bool) -> bool:
         """Whether a path in a program is a file of the project, or a folder of it that the command only reads."""
         if os.path.isdir(path):
             inside = path.startswith(self._roots) and f"{path}/" not in self._roots and self._is_input(path)
-            return inside and not any(made.startswith(f"{path}/") for made in self.made)
+            return inside and not any(made.startswith(f"{path}/") for made in self.writes.written)
         return not is_part and (self._is_of_project(path) or self._is_data_outside(path))
 
     def _listed(self, text: str) -> list[str]:
@@ -376,12 +357,11 @@ class _Scan:
                     self.read(inner, folder, lists=True)
                 if gap := _AROUND.fullmatch(word.written):
                     self._around[gap["before"], gap["after"]] = None
-            self.made.update(_below(folder, self._mounted(word.text)) for word in command.made if word.text)
             words = without_wrappers(command.words)
-            if command.stdin is not None and any(word.text in _LISTED_FILES for word in command.words):
-                self._lists.add(_below(folder, self._mounted(command.stdin.text or "")))
+            if command.stdin is not None and any(word.text in programs.LISTED_FILES for word in command.words):
+                self._lists.add(self._place(folder, command.stdin.text or ""))
             if outputs:
-                self._lists.update(_below(folder, self._mounted(name)) for name in _given_lists(command.words))
+                self._lists.update(self._place(folder, name) for name in programs.given_lists(command.words))
             before = self._folders
             self._assign(command.words, folder)
             if words and (words[0].text == "cd" or (words[0].text == "pushd" and len(words) > 1)):
@@ -399,7 +379,12 @@ class _Scan:
                 now = self._call(words, folder, lists=lists)
             elif words:
                 self._command(command._replace(words=words), folder)
-            self._named(command, words, folder)
+            reads = not (words and programs.name_of(words[0].text or "") in programs.PLACES_ONLY)
+            if reads:
+                self._named(command, words, folder)
+            self.writes.note(command, words, partial(self._place, folder), self._was_read)
+            if not reads:
+                self._named(command, words, folder)
             folder = now
             if words and words[0].text != "export":
                 self._folders = before
@@ -412,14 +397,14 @@ class _Scan:
             match = ASSIGNED.fullmatch(word.written)
             if match is not None and match[1] in ("PATH", "PYTHONPATH"):
                 value = _PATHS.sub("", re.sub(r"""["']""", "", match[2]))
-                own = ["$" if "$" in part else _below(folder, self._mounted(part)) for part in value.split(":") if part]
+                own = ["$" if "$" in part else self._place(folder, part) for part in value.split(":") if part]
                 kept = self._folders.get(match[1], []) if _PATHS.search(match[2]) else []
                 self._folders = {**self._folders, match[1]: [*own, *kept]}
 
     def _on_path(self, name: str, words: Sequence[ShellWord], folder: str) -> None:
         """Add the file of a program that a changed PATH finds."""
         for place in self._folders.get("PATH", ()):
-            if place == "$" and not (name in _BUILTINS or shutil.which(name, path=os.defpath)):
+            if place == "$" and not (name in programs.BUILTINS or shutil.which(name, path=os.defpath)):
                 self._unknown(words)
                 return
             if os.path.isfile(f"{place}/{name}"):
@@ -429,8 +414,8 @@ class _Scan:
     def _command(self, command: ShellCommand, folder: str) -> None:
         words = command.words
         program = words[0].text or ""
-        name = _name(program)
-        if _is_interpreter(name):
+        name = programs.name_of(program)
+        if programs.is_interpreter(name):
             self._interpreter(command, folder, name)
         elif name == "make":
             self._unknown(words)
@@ -438,55 +423,58 @@ class _Scan:
             self._code(words[0], words, folder)
         elif program:
             self._on_path(name, words, folder)
-        if name in _AWKS:
+        if name in programs.AWKS:
             self._texts += [text for word in words[1:] for text in awk_paths(word.text or word.written)]
         elif name == "printf" and len(words) > 1 and words[1].text is not None:
             self._texts += self._fitting(printf_pattern(words[1].text), folder)
-        if name in _FILE_PROGRAMS:
+        if name in programs.FILE_PROGRAMS:
             for option, value in pairwise(words[1:]):
                 if option.text in ("-f", "--file"):
                     self._code(value, words, folder)
-        if name not in _TEXT_TOOLS and not _is_interpreter(name):
+        if name not in programs.TEXT_TOOLS and not programs.is_interpreter(name):
             for at, word in enumerate(words[1:], 1):  # behind a launcher
-                inner = _name(word.text or "")
-                if _is_interpreter(inner) and self._is_started(words[at + 1 :], folder):
+                inner = programs.name_of(word.text or "")
+                if programs.is_interpreter(inner) and self._is_started(words[at + 1 :], folder):
                     self._interpreter(ShellCommand(words[at:]), folder, inner)
                     break
 
     def _fitting(self, pattern: str, folder: str) -> list[str]:
         """Return the files that fit a pattern of names that are known only when the step runs."""
-        found = sorted(glob.glob(_below(folder, self._mounted(pattern)))) if pattern else []
+        found = sorted(glob.glob(self._place(folder, pattern))) if pattern else []
         return found if len(found) <= _MOST_FILES else []
 
     def _is_started(self, rest: Sequence[ShellWord], folder: str) -> bool:
         """Whether words after the name of an interpreter may be its arguments: `pip install python numpy` has none."""
         given = rest[0].text if rest else ""
-        return given is None or given.startswith("-") or os.path.exists(_below(folder, self._mounted(given)))
+        return given is None or given.startswith("-") or os.path.exists(self._place(folder, given))
 
     def _named(self, command: ShellCommand, program: Sequence[ShellWord], folder: str) -> None:
         """Add the files of the project that the words of a command name, except those that it writes."""
         words = list(command.words)
-        name = _name(program[0].text or "") if program else ""
+        name = programs.name_of(program[0].text or "") if program else ""
         if name == "mkdir":
-            self.made.update(_below(folder, self._mounted(word.text)) for word in program[1:] if word.text)
-        if name in _TESTS or name in _WRITERS:
+            self.writes.folders.update(self._place(folder, word.text) for word in program[1:] if word.text)
+        if name in programs.TESTS or name in programs.WRITERS:
             words = words[: len(words) - len(program)]
-        elif name in _COPIERS:
+        elif name in programs.COPIERS:
             words = words[:-1]
-        if name not in _PLACES_ONLY:
+        if name not in programs.PLACES_ONLY:
             for before, word in pairwise([ShellWord("", ""), *words]):
                 if before.text != "-m" and not (program and word is program[0]):
                     self._many(before, word, program, folder)
-        words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in _WRITTEN]
-        if name not in _PLACES_ONLY:
+        words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in programs.WRITTEN]
+        if name not in programs.PLACES_ONLY:
             self._gaps(words, folder)
+            for word in words:
+                if word.text is None and (elsewhere := _IN_FOLDER.match(word.written)):
+                    self._in_folders.setdefault(elsewhere[1] or elsewhere[2], " ".join(one.written for one in program))
         for word in words if command.stdin is None else (*words, command.stdin):
             attached = _ATTACHED.fullmatch(word.text or "")
             given = (word.text or "", (attached[1] or attached[2]) if attached else "")
             for text in dict.fromkeys((*given, *",".join(given).split(","))):
                 if text and _has_item(text):
                     self._by_item.setdefault((folder, text), False)
-                path = _below(folder, self._mounted(text)) if text else ""
+                path = self._place(folder, text) if text else ""
                 if path and path not in self.found.files and self._counts(path):
                     self._file(ShellWord(text, word.written), program, folder)
 
@@ -494,20 +482,20 @@ class _Scan:
         """Note the files that words with unknown variables may name: those that are there and fit."""
         for word in words:
             option, equals, value = word.written.partition("=")
-            if word.text is None and not (equals and _WRITES_INTO.fullmatch(option)):
+            if word.text is None and not (equals and programs.WRITES_INTO.fullmatch(option)):
                 self._fits += self._fitting(gap_pattern(value if equals else word.written), folder)
 
     def _many(self, before: ShellWord, word: ShellWord, program: Sequence[ShellWord], folder: str) -> None:
         """Add what a word names beside a single file: a folder, or all that a pattern finds; `before` is its option."""
         option, equals, value = word.written.partition("=")
-        if _WRITES_INTO.fullmatch(option if equals else before.text or ""):
+        if programs.WRITES_INTO.fullmatch(option if equals else before.text or ""):
             return
         shown = " ".join(one.written for one in program) or word.written
         if word.text is None:
             pattern = value if equals else word.written
             if not _GLOB.fullmatch(pattern):
                 return
-            found = glob.glob(_below(folder, self._mounted(pattern)))
+            found = glob.glob(self._place(folder, pattern))
             if len(found) > _MOST_FILES:
                 self.found.unknown.append(shown)
                 return
@@ -515,7 +503,7 @@ class _Scan:
             text = value if equals and word.text == word.written else word.text
             if _has_item(text):
                 self._by_item[folder, text] = True
-            found = [_below(folder, self._mounted(text))] if text and _TEMPLATE not in text else []
+            found = [self._place(folder, text)] if text and _TEMPLATE not in text else []
         for path in found:
             if os.path.isdir(path):
                 if not (equals and path in self._of_scripts):  # `HERE=$(dirname "$0")` reads nothing yet
@@ -552,9 +540,9 @@ class _Scan:
     def _interpreter(self, command: ShellCommand, folder: str, name: str) -> None:
         """Add what an interpreter is given: a file, a text, a module, or its standard input."""
         words = command.words
-        python = bool(_PYTHON.fullmatch(name))
-        shell = bool(_SHELLS.fullmatch(name))
-        text = _TEXT_OPTIONS.get(name, "-c")[1]
+        python = bool(programs.PYTHON.fullmatch(name))
+        shell = bool(programs.SHELLS.fullmatch(name))
+        text = programs.TEXT_OPTIONS.get(name, "-c")[1]
         if name == "eval":
             self._evaluated(words, folder)
             return
@@ -563,7 +551,7 @@ class _Scan:
             option = word.text or ""
             if option == "-" or (shell and option == "-s"):
                 break
-            if python and option in _PYTHON_VALUES and next(rest, None):
+            if python and option in programs.PYTHON_VALUES and next(rest, None):
                 continue
             if option.startswith("-") and not option.startswith("--") and option[-1] in (text, "m" if python else text):
                 given = next(rest, None)
@@ -617,7 +605,7 @@ class _Scan:
             self._add(path)
             self._imports("", f"import {module}", folder, "__main__")  # the packages around it
             self._imports(path, "", folder, module + (".__main__" if path.endswith("/__main__.py") else ""))
-        elif not _is_installed(module):
+        elif not programs.is_installed(module):
             self._unknown(words)
 
     def _code(
@@ -636,7 +624,7 @@ class _Scan:
             return
         if word.text.startswith(_SYSTEM) or (_TEMPLATE in word.text and ITEM_TEMPLATE not in word.text):
             return  # an artifact counts as an input
-        path = _below(folder, self._mounted(word.text))
+        path = self._place(folder, word.text)
         try:
             about = os.stat(path)
         except (OSError, ValueError):
@@ -649,14 +637,12 @@ class _Scan:
         if path in self.found.files or not os.path.isfile(path) or len(self.found.files) >= _MOST_FILES:
             return
         self._add(path)
-        first = _beginning(path)
+        first = beginning(path)
         if python or suffix == ".py" or b"python" in first:
             self._imports(path, "", os.path.dirname(os.path.realpath(path)), "__main__")
         elif shell or suffix in (".sh", ".bash") or first.endswith(b"sh"):
-            with suppress(OSError), open(path, "rb") as file:
-                text = file.read(_MOST_BYTES).decode(errors="replace")
-                self._of_scripts.add(os.path.dirname(path))
-                self.read(_placed(text, path), folder, arguments=_arguments(word, words))
+            self._of_scripts.add(os.path.dirname(path))
+            self.read(placed(text_of(path), path), folder, arguments=arguments_of(word, words))
 
     def _imports(self, path: str, text: str, folder: str, module: str) -> None:
         """Add the files of all local modules that a Python script, or a text of Python without a file, imports."""
@@ -676,8 +662,7 @@ class _Scan:
         from weft.frontends.pipelines.code.path_texts import paths_named
 
         if path:
-            with suppress(OSError), open(path, "rb") as file:
-                text = file.read(_MOST_BYTES).decode(errors="replace")
+            text = text_of(path)
         if "sys.path" not in text:
             return []
         literals = [one for line in _SEARCHED.findall(text) for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
@@ -691,42 +676,16 @@ class _Scan:
     def _unknown(self, words: Sequence[ShellWord]) -> None:
         self.found.unknown.append(" ".join(word.written for word in words))
 
+    def _place(self, folder: str, path: str) -> str:
+        """Return the absolute path on this machine of a path that is read in a folder."""
+        return _below(folder, self._mounted(path))
+
     def _mounted(self, path: str) -> str:
         return on_this_machine(path, self._mounts)
 
 
-def _arguments(script: ShellWord, words: Sequence[ShellWord]) -> list[Argument]:
-    """Return the arguments of a script; `words` are the command."""
-    return [word.text for word in words[words.index(script) + 1 :]] if script in words else []
-
-
-def _placed(text: str, path: str) -> str:
-    """Return the text of a shell script with its own folder."""
-    folder = os.path.dirname(path)
-    if not EXPANDABLE.fullmatch(folder):
-        return text
-    return _ENTERED.sub(lambda found: _below(folder, found[1]), _OWN_FOLDER.sub(lambda _: folder, text))
-
-
 def _has_item(text: str) -> bool:
     return ITEM_TEMPLATE in text and _TEMPLATE not in text.replace(ITEM_TEMPLATE, "")
-
-
-def _name(program: str) -> str:
-    return program.rpartition("/")[2]
-
-
-def _is_interpreter(name: str) -> bool:
-    return bool(_SHELLS.fullmatch(name) or _PYTHON.fullmatch(name) or name in _TEXT_OPTIONS)
-
-
-def _is_installed(module: str) -> bool:
-    from importlib.util import find_spec
-
-    try:
-        return find_spec(module.partition(".")[0]) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _is_large(folder: str) -> bool:
@@ -739,14 +698,6 @@ def _is_large(folder: str) -> bool:
     return False
 
 
-def _beginning(path: str) -> bytes:
-    """Return the line after `#!` of a file, empty without one."""
-    with suppress(OSError), open(path, "rb") as file:
-        first = file.readline(200)
-        return first[2:].strip() if first.startswith(b"#!") else b""
-    return b""
-
-
 def uncovered(files: Iterable[str], scopes: Iterable[str], cwd: str) -> list[list[str]]:
     """Return the files that lie in none of the scopes, each with its name for people: its path from `cwd`."""
     folders = [scope.rstrip("/") for scope in scopes]
@@ -755,12 +706,3 @@ def uncovered(files: Iterable[str], scopes: Iterable[str], cwd: str) -> list[lis
         for file in sorted(files)
         if not any(file == folder or file.startswith(f"{folder}/") for folder in folders)
     ]
-
-
-def _given_lists(words: Sequence[ShellWord]) -> Iterator[str]:
-    """Yield the files that a command prints as they are, or takes as lists of arguments."""
-    program = without_wrappers(words)
-    name = _name(program[0].text or "") if program else ""
-    for before, word in pairwise(words):
-        if word.text and ((name == "cat" and not word.text.startswith("-")) or before.text in _LIST_OPTIONS):
-            yield word.text

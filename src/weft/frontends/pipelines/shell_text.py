@@ -71,14 +71,15 @@ class ShellWord(NamedTuple):
 class ShellCommand(NamedTuple):
     """A simple command: its words, and its standard input: a file, a text, or the output of another command.
 
-    `made` are the files that it writes by redirections, `depth` the number of parentheses around it.
+    `made` are the files that it writes by redirections, each with its redirection, such as `>>`. `depth` is the
+    number of parentheses around it.
     """
 
     words: Sequence[ShellWord]
     stdin: ShellWord | None = None
     text: str = ""
     piped: bool = False
-    made: Sequence[ShellWord] = ()
+    made: Sequence[tuple[ShellWord, str]] = ()
     depth: int = 0
 
 
@@ -87,7 +88,7 @@ def commands(text: str) -> Iterator[ShellCommand]:
     words: list[ShellWord] = []
     stdin: ShellWord | None = None
     redirect, given, piped, ends, depth = "", "", False, [], 0
-    made: list[ShellWord] = []
+    made: list[tuple[ShellWord, str]] = []
     at = 0
     while match := TOKEN.match(text, at):
         at = match.end()
@@ -107,7 +108,7 @@ def commands(text: str) -> Iterator[ShellCommand]:
             elif redirect == "<<<":
                 given = word.text or ""
             elif ">" in redirect:
-                made.append(word)
+                made.append((word, redirect))
             redirect = ""
         elif kind in ("operator", "other"):
             here = at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from weft.frontends.pipelines.item_files import ITEM_TEMPLATE
@@ -25,8 +26,13 @@ def declared(step: ResolvedStep) -> dict[str, str]:
 
 
 def variables(step: ResolvedStep) -> dict[str, str]:
-    """Return the variables of a step whose values stand for themselves in a command."""
-    known = {name: value for name, value in declared(step).items() if EXPANDABLE.fullmatch(value)}
+    """Return the variables of a step whose values stand for themselves in a command.
+
+    Those of this process are among them, which a step on this machine inherits.
+    """
+    inherited = {} if step.docker_env else {name: value for name, value in os.environ.items() if name not in step.env}
+    known = {name: value for name, value in inherited.items() if value and EXPANDABLE.fullmatch(value)}
+    known |= {name: value for name, value in declared(step).items() if EXPANDABLE.fullmatch(value)}
     known |= {LOOP_ARGUMENT: ITEM_TEMPLATE} if step.loops else {}
     system = {name: step.env.get(name) for name in (STEP_NAME, WORK_DIR)}
     known |= {name: text for name, text in system.items() if isinstance(text, str) and EXPANDABLE.fullmatch(text)}

@@ -324,15 +324,7 @@ def _one(
     for _ in range(_MOST_PASSES):
         status = _status(state, job.name)
         over = has_finished(status.conditions) or job.policy.suspend
-        wanted = {} if over else replica_counts(job)  # what is deleted for good has lost its service already
-        services = {
-            type: frozenset(index for index, pod in own.items() if index < wanted.get(type, 0) or not pod.deleting)
-            for type, own in pods.items()
-        }
-        every = tuple(pod for own in pods.values() for pod in own.values())
-        counts = state.counters.get(job.name, {})
-        expired = counts.get("jobs_deleted_total", 0) >= max(1, counts.get("jobs_created_total", 0))
-        observed = Observed(status=status, pods=every, services=services, gang=gang, expired=expired)
+        observed = _observed(state, job, pods, gang=gang, over=over)
         answer = desired(job, observed, view.now, jobs.compat)
         told = _with_cause(answer.status, state.preempted)
         state = replace(state, statuses={**state.statuses, job.name: told})
@@ -370,6 +362,22 @@ def _one(
             break
     wakes += [at for vertex in vertices.values() for at in state.delayed.get(vertex, {}).values()]
     return state
+
+
+def _observed(
+    state: Reconciled, job: TrainingJob, pods: Mapping[str, Mapping[int, Pod]], *, gang: bool | None, over: bool
+) -> Observed:
+    """Return what the rules of a job see of it."""
+    wanted = {} if over else replica_counts(job)  # what is deleted for good has lost its service already
+    services = {
+        type: frozenset(index for index, pod in own.items() if index < wanted.get(type, 0) or not pod.deleting)
+        for type, own in pods.items()
+    }
+    every = tuple(pod for own in pods.values() for pod in own.values())
+    counts = state.counters.get(job.name, {})
+    expired = counts.get("jobs_deleted_total", 0) >= max(1, counts.get("jobs_created_total", 0))
+    status = _status(state, job.name)
+    return Observed(status=status, pods=every, services=services, gang=gang, expired=expired)
 
 
 def _counted(state: Reconciled, job: str, count: Count) -> Reconciled:

@@ -120,6 +120,28 @@ def test_a_file_outside_that_a_script_names_is_told_with_what_to_do(tmp_path):
     assert said.startswith(f"code of s names {tmp_path}/x.csv outside of the project")
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("cat in >> in", ["s writes in, which it reads"]),
+        ("sort in | tee -a in", ["s writes in, which it reads"]),
+        ("echo a >> in; wc -l in", ["s writes in, which it reads"]),
+        ("echo a >> data.csv", ["s adds to data.csv, which is no output of it"]),
+        ("rm -f data.csv; echo a >> data.csv", []),
+        ("echo a >> ../data.csv", []),
+        ("echo a > data.csv; cat data.csv", []),
+        ("echo a >> {{out}}; echo a >> train.log; cat in 2>> errors >> /dev/null", []),
+    ],
+)
+def test_a_file_that_a_step_reads_or_adds_to_and_writes_is_told(tmp_path, command, said):
+    (tmp_path / "in").touch()
+    text = f"name: p\nentry_points:\n  s: {{command: '{command}', cache: CACHE, artifacts: {{output: [out]}}}}\n"
+    who = RunIdentity("run-000001", "me", str(tmp_path))
+    nodes = resolve_nodes(parse_pipeline(text.replace("CACHE", "{enable: true}"), "run.yaml"), who)
+    assert [line[: len(start)] for line, start in zip(notes(nodes, ""), said, strict=True)] == said
+    assert notes(resolve_nodes(parse_pipeline(text.replace("CACHE", "{enable: false}"), "run.yaml"), who), "") == []
+
+
 def test_nothing_of_a_run_is_part_of_the_key():
     assert static(run="run-000002") == static()
     assert recipe().static["command"] == "train 15 {{in}} {{model}}"

@@ -105,7 +105,15 @@ RUN = {"run.sh", "lib/deep.py"}
         ("perl x.pl other.py", {"x.pl", "other.py"}),
         ("perl -e 'print 1' x.pl", {"x.pl"}),
         ("echo done > other.py", set()),
-        ("echo x.pl >> x.pl; wc -l x.pl && cat late.py > other.py", {"late.py"}),
+        ("echo x.pl > x.pl; wc -l x.pl && cat late.py > other.py", {"late.py"}),
+        ("cat x.pl >> x.pl", {"x.pl"}),
+        ("sort x.pl late.py > other.py; cat other.py >> x.pl", {"x.pl", "late.py"}),
+        ("echo x.pl >> x.pl; wc -l x.pl", {"x.pl"}),
+        ("rm -f x.pl; echo a >> x.pl; wc -l x.pl", set()),
+        ("rm -rf lib; mkdir lib; echo a >> lib/deep.py; cat lib/deep.py", set()),
+        ("[ -f x.pl ] || date > x.pl; cat x.pl", {"x.pl"}),
+        ("while read a; do echo $a; done < x.pl >> x.pl", {"x.pl"}),
+        ("sort x.pl | tee -a x.pl; date | tee late.py; cat late.py", {"x.pl"}),
         ("echo train # python other.py", set()),
         ("true", set()),
         ("test -f gone.py || true", set()),
@@ -237,6 +245,7 @@ def test_files_outside_of_the_project_count_where_a_command_names_them(tmp_path)
         ("sh -c 'tool {{PF_LOOP_ARGUMENT}}'", "sub", {"sub"}),
         ("tool --out-dir {{PF_LOOP_ARGUMENT}}", "sub", set()),
         ("date > {{PF_LOOP_ARGUMENT}}; cat {{PF_LOOP_ARGUMENT}}", "plain", set()),
+        ("cat {{PF_LOOP_ARGUMENT}} >> {{PF_LOOP_ARGUMENT}}", "plain", {"plain"}),
     ],
 )
 def test_files_that_an_item_names_count_for_it(tmp_path, command, item, files):
@@ -253,6 +262,28 @@ def test_files_that_an_item_names_count_for_it(tmp_path, command, item, files):
 def test_folders_in_the_environment_of_a_step_are_searched(tmp_path, env, command, files):
     found = scripts(tmp_path, command, env=env)
     assert {os.path.relpath(file, tmp_path) for file in found.files} == files
+
+
+def test_files_that_variables_of_this_process_name_count(tmp_path, monkeypatch):
+    monkeypatch.setenv("DATA", "sub")
+    monkeypatch.setenv("SCRIPT", "train.py")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    (tmp_path / "env.sh").write_text("export LATER=lib/deep OTHER=$(date)\n")
+    for command, files, unknown in (
+        ("cat $DATA/x.py", {"sub/x.py"}, []),
+        ('cat "${DATA}/x.py"', {"sub/x.py"}, []),
+        ("DATA=lib; cat $DATA/deep.py", {"lib", "lib/deep.py"}, []),
+        ("python $SCRIPT", TRAIN, []),
+        (". ./env.sh; cat $LATER.py", {"env.sh", "lib/deep.py"}, []),
+        ("export $(cat env.sh | xargs); cat $LATER.py", {"env.sh", "lib/deep.py"}, []),
+        ("cat $NOWHERE/x.py", set(), ["cat $NOWHERE/x.py"]),
+        ("tool --in=${NOWHERE}/x.py", set(), ["tool --in=${NOWHERE}/x.py"]),
+        ("D=$(mktemp -d); . ./env.sh; date > $NOWHERE/a; cat $D/x.py $OTHER/y $TMPDIR/z", {"env.sh"}, []),
+    ):
+        found = scripts(tmp_path, command)
+        assert ({os.path.relpath(file, tmp_path) for file in found.files}, found.unknown) == (files, unknown)
+    assert scripts(tmp_path, "cat $DATA/x.py $NOWHERE/y", docker_env="image:1") == Scripts()
+    assert scripts(tmp_path, "cat $DATA/x.py", env="{DATA: lib}").files == {f"{tmp_path}/lib": None}
 
 
 def test_an_inherited_pythonpath_counts_inside_of_the_project(tmp_path, monkeypatch):
@@ -384,6 +415,7 @@ def test_the_folder_and_the_arguments_of_a_script_are_known(tmp_path, command, f
         ("os.listdir('d')", [("d", False, True)]),
         ("parser.add_argument('--data', default='d')", [("d", False, False)]),
         ("open('x.csv', 'w')", []),
+        ("open('x.csv', 'a+')", [("x.csv", False, False)]),
         ("Path('x.csv').write_text('')", []),
         ("frame.to_csv('x.csv')", []),
         ("HERE = os.path.dirname(__file__)", []),
@@ -394,6 +426,45 @@ def test_the_folder_and_the_arguments_of_a_script_are_known(tmp_path, command, f
 )
 def test_paths_that_a_program_puts_together_are_named(text, paths):
     assert paths_named(text) == [PathText(*one) for one in paths]
+
+
+def test_paths_with_variables_of_this_process_have_their_values(monkeypatch):
+    monkeypatch.setenv("DATA", "d")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    text = """
+    open(os.environ["DATA"] + "/a"); open(os.path.join(os.getenv("DATA"), "b"))
+    open(f"{os.environ['DATA']}/c"); open(Path(os.environ.get("NOWHERE", "e")) / "f")
+    open(os.environ["NOWHERE"] + "/g")
+    """
+    found = [path.text for path in paths_named("if True:" + text)]
+    assert [path for path in found if path != "/g"] == ["d/a", "d/b", "d/c", "e/f"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("c.json", '{"output": "d/made.csv", "data": ["d/x.csv", 0.5, "s3://b/x.csv"], "n": 1.5}'),
+        ("c.yaml", "# d/comment.csv\nlog_dir: d\ndata:\n  train: d/x.csv\nout: [d/made.csv]\n"),
+        ("c.toml", "[data]\ntrain = 'd/x.csv' # d/comment.csv\nresults = 'd/made.csv'\n"),
+        ("d/c.ini", "[data]\n; d/comment.csv\ntrain = x.csv\nsave_to = made.csv\n"),
+        (".env", "DATA=d/x.csv\nTMP=d/made.csv\n"),
+    ],
+)
+def test_files_that_a_configuration_names_are_mentioned(tmp_path, name, text):
+    for path in ("d/x.csv", "d/made.csv", "d/comment.csv"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    (tmp_path / name).write_text(text)
+    (tmp_path / "reads.py").write_text(f"open('{name}')")
+    who = RunIdentity("run-000001", "me", str(tmp_path))
+    for command in (f"tool {name}", f"tool --config={name} > d/made", "python3 reads.py", f"tool {name} d/x.csv"):
+        (node,) = resolve_nodes(
+            parse_pipeline(f"name: p\nentry_points:\n  s: {{command: '{command}'}}", "run.yaml"), who
+        )
+        assert isinstance(node, ResolvedStep)
+        found = scripts_of(node, mentions=True)
+        said = {os.path.relpath(path, tmp_path) for path in found.mentioned} - {name}
+        assert said == (set() if command.endswith("x.csv") else {"d/x.csv"})
 
 
 def test_folders_that_a_program_reads_are_mentioned(tmp_path):

@@ -1,12 +1,14 @@
 """Paths that a Python program names in its text: literals, and paths that are put together from literals.
 
 The program is parsed, not run. What is not constant ends a path: `f"data/{name}.csv"` names the folder `data`. Folders
-are reported only where they are part of a path, an argument of a function that lists folders, or a default.
+are reported only where they are part of a path, an argument of a function that lists folders, or a default. Variables
+of the environment have the values of this process.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -118,6 +120,8 @@ class _Paths:
                 return PathText("program", own=True)
             case ast.Name(name) if name in self._names:
                 return self._path(self._names[name], depth + 1)
+            case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str() as variable)):
+                return PathText(os.environ[variable]) if os.environ.get(variable) else None
             case ast.JoinedStr(values=[ast.Constant(value=str() as text), *_]):
                 return PathText(text.rpartition("/")[0], is_part=True) if "/" in text else None
             case ast.JoinedStr(values=[ast.FormattedValue(value=value), ast.Constant(value=str() as text), *rest]):
@@ -142,6 +146,8 @@ class _Paths:
             case ast.Call(func=func, args=args):
                 name = _called(func)
                 inner = func.value if isinstance(func, ast.Attribute) else None
+                if name == "getenv" or (name == "get" and isinstance(inner, ast.Attribute) and inner.attr == "environ"):
+                    return self._variable(args, depth)
                 if name in _JOINING and args:
                     first = [] if inner is None or _is_module(inner) else [inner]
                     return self._joined([*first, *args], depth)
@@ -153,6 +159,15 @@ class _Paths:
                 if name in _PATHS:
                     given = args[0] if args else inner
                     return None if given is None else self._path(given, depth + 1)
+        return None
+
+    def _variable(self, args: list[ast.expr], depth: int) -> PathText | None:
+        """Return the value of a variable of this process, which a step inherits, or its default."""
+        match args:
+            case [ast.Constant(value=str() as name), *rest]:
+                if os.environ.get(name):
+                    return PathText(os.environ[name])
+                return self._path(rest[0], depth + 1) if rest else None
         return None
 
     def _joined(self, parts: list[ast.expr], depth: int) -> PathText | None:
@@ -205,10 +220,13 @@ def _is_module(node: ast.expr) -> bool:
 
 
 def _writes(node: ast.Call) -> bool:
-    """Whether a call of `open` has a mode that writes."""
+    """Whether a call of `open` has a mode that writes, and does not read what was there."""
     modes = [node.args[1] if len(node.args) > 1 else None, *[one.value for one in node.keywords if one.arg == "mode"]]
     return any(
-        isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value[:1] in _WRITE_MODES
+        isinstance(one, ast.Constant)
+        and isinstance(one.value, str)
+        and one.value[:1] in _WRITE_MODES
+        and not (one.value[0] == "a" and "+" in one.value)
         for one in modes
         if one is not None
     )

@@ -1,0 +1,32 @@
+"""Statements that Ctrl-C can interrupt."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+from weft.frontends.sql.fragment import AGAIN_S
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from weft.queries.query import Parameters
+
+
+def executed(
+    connection: duckdb.DuckDBPyConnection, text: str, parameters: Parameters = None
+) -> duckdb.DuckDBPyConnection:
+    """Execute a statement on a thread of its own; Ctrl-C interrupts it, and is raised when it has ended.
+
+    On the main thread DuckDB looks for signals itself, and loses one that comes while it reads rows of another query.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        executing = pool.submit(connection.execute, text, parameters)
+        try:
+            wait([executing])
+        except KeyboardInterrupt:
+            while not executing.done():
+                connection.interrupt()
+                wait([executing], AGAIN_S)
+            raise
+        return executing.result()
