@@ -91,3 +91,13 @@ def test_text_of_a_users_function_is_not_cut(session):
 def test_arange_makes_no_text(session):
     with pytest.raises(TypeError, match="arange"):
         wt.arange(5, dtype="U")
+
+
+@pytest.mark.parametrize("function", ["any", "all"])
+@pytest.mark.parametrize("kind", ["U3", "S3", object])
+def test_truth_of_some_texts(session, function, kind):
+    given = np.array([["a", ""], ["", ""], ["ab", "b"], ["", "c"]]).astype(kind)
+    where = np.array([[False, True], [True, False], [False, False], [False, True]])
+    expected = getattr(np, function)(given.astype(bool), axis=1, where=where)
+    found = getattr(wt, function)(wt.asarray(given), axis=1, where=where)
+    assert np.array_equal(found.fetch(), expected)
