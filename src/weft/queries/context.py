@@ -19,10 +19,10 @@ import pyarrow as pa
 from weft.admin.settings import Settings
 from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
-from weft.frontends.sql.mistakes import mistake, unreadable
+from weft.frontends.sql.mistakes import keyboard_interrupts, mistake, unreadable
 from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
-from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError
+from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError, WeftError
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
 from weft.queries.query import ROWS, Query, plain
@@ -232,6 +232,7 @@ class SqlContext:
         """
         return self.run_text(text, parameters, mode, sys._getframe(1), bubbles)
 
+    @keyboard_interrupts()
     def run_text(
         self,
         text: str,
@@ -372,8 +373,7 @@ class SqlContext:
         path = statement.name if is_url(statement.name) else os.path.abspath(statement.name)
         if not self._grants.may_write(path):
             raise outside("COPY ... TO", path)
-        # DuckDB itself replaces a file of this machine at the end.
-        whole = is_url(path) and _SEVERAL.search(statement.options) is None
+        whole = _SEVERAL.search(statement.options) is None
         with ExitStack() as undo:
             place = undo.enter_context(replaced(path, self._folder.name)) if whole else path
             reader, connection = undo.enter_context(rows.reader()), undo.enter_context(self.cursor())
@@ -499,7 +499,12 @@ class SqlContext:
             for name, table in sorted(known.items(), key=lambda one: isinstance(one[1], ViewTable)):
                 made, now = self._planned.get(name), stamps(table)
                 if made is None or made[0] is not table or made[2] != now:
-                    made = table, self._on_disk(name, table, tables), now
+                    try:
+                        made = table, self._on_disk(name, table, tables), now
+                    except WeftError:  # a query that reads the table cannot be planned, and says why when it runs whole
+                        self._planner.drop(name)
+                        self._planned.pop(name, None)
+                        continue
                 with suppress(duckdb.Error):  # what a view reads was dropped
                     self._planner.add(made[1])
                 self._planned[name] = made
