@@ -1,6 +1,8 @@
 """Data frames of pandas and Polars as tables of queries and as their results, in both modes on both backends."""
 
 from datetime import date, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
 
 import pyarrow
 import pytest
@@ -281,6 +283,47 @@ def test_a_join_of_rows_in_memory_finds_all_equal_keys(context, values):
     found = context.sql("SELECT count(*) FROM held a JOIN held b ON a.x = b.x")
     del held
     assert found.rows() == [(3,)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pyarrow.array([UUID(int=at).bytes for at in range(3)], pyarrow.binary(16)).cast(pyarrow.uuid()),
+        pyarrow.array([Decimal("1.5"), Decimal("-2.5"), Decimal(0)], pyarrow.decimal32(5, 2)),
+        pyarrow.array([Decimal("1.5"), Decimal("-2.5"), Decimal(0)], pyarrow.decimal64(15, 2)),
+        pyarrow.array(['{"a":1}', "[]", "1"]).cast(pyarrow.json_()),
+        pyarrow.array(["x", "y", "z"]).dictionary_encode(),
+        pyarrow.RunEndEncodedArray.from_arrays([1, 2, 3], pyarrow.array(["x", "y", "z"])),
+    ],
+    ids=["UUIDs", "decimals of 32 bits", "decimals of 64 bits", "JSON", "a dictionary", "runs"],
+)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT count(*) FROM held a JOIN held b ON a.x = b.x", 3),
+        ("SELECT count(*) FROM held WHERE x IN (SELECT x FROM held WHERE place > 0)", 2),
+        ("SELECT count(*) FROM held WHERE x = (SELECT max(x) FROM held)", 1),
+        ("SELECT count(*) FROM (SELECT * FROM held WHERE x IS NOT NULL ORDER BY x LIMIT 2)", 2),
+    ],
+)
+def test_rows_in_memory_of_types_that_arrow_cannot_compare(context, values, text, expected):
+    held = pyarrow.table({"x": values, "place": range(3)})
+    found = context.sql(text)
+    del held
+    assert found.rows() == [(expected,)]
+
+
+def test_a_frame_of_pandas_is_read_as_it_was(context):
+    """Arrow shares the memory of some columns and copies others, so a changed row would have values of two times."""
+    old = (1, "one", 1.5, True, moment("2024-01-01"), 7)
+    frame = pandas.DataFrame([old], columns=["n", "s", "x", "b", "m", "i"])
+    frame["i"] = frame["i"].astype("Int64")
+    context.register("changed", frame)
+    query = context.sql("FROM frame")
+    frame.loc[0] = new = (2, "two", 2.5, False, moment("2025-01-01"), 8)
+    assert query.rows() == [old]
+    assert context.sql("FROM changed").rows() == [old]
+    assert context.sql("FROM frame").rows() == [new]
 
 
 def test_a_view_of_rows_in_memory_keeps_their_columns(context):

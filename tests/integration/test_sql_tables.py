@@ -2,6 +2,7 @@
 
 import math
 import os
+import resource
 import signal
 import sys
 import threading
@@ -297,6 +298,72 @@ def test_ctrl_c_during_a_copy_leaves_the_earlier_file_and_nothing_else(tmp_path)
         thread.join()
         assert context.sql("SELECT 1").rows() == [(1,)]
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out.csv", "old")]
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet", "json"])
+def test_a_copy_that_fails_leaves_the_earlier_file_alone(tmp_path, end):
+    place = tmp_path / f"out.{end}"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with weft.SqlContext(mode="whole", workers=1, allow=[tmp_path]) as context:
+        context.sql(f"COPY (SELECT 1 AS n) TO '{place}'")
+        before = place.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+        try:
+            with pytest.raises(SqlError, match="Could not write file"):
+                context.sql(f"COPY (SELECT hash(i) AS n FROM range(2000000) r(i)) TO '{place}'")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert place.read_bytes() == before
+    assert os.listdir(tmp_path) == [place.name]
+
+
+@MODES
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+def test_a_table_whose_file_is_gone_harms_no_other_table(tmp_path, mode, end):
+    place = tmp_path / f"f.{end}"
+    duckdb.execute(f"COPY (SELECT 1 AS n) TO '{place}'")
+    with weft.SqlContext(mode=mode, workers=1) as context:
+        context.register("f", place)
+        context.register("people", PEOPLE)
+        assert context.sql("FROM f").rows() == [(1,)]
+        place.rename(tmp_path / "kept")
+        assert context.sql("SELECT count(*) FROM people").rows() == [(3,)]
+        with pytest.raises(NotFoundError, match=f"there is no file {place}\n"):
+            context.sql("FROM f").rows()
+        (tmp_path / "kept").rename(place)
+        assert context.sql("FROM f").rows() == [(1,)]
+
+
+ENDLESS = "SELECT range AS n FROM range(100000000000)"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda context, place: context.sql(f"COPY ({ENDLESS}) TO '{place}'"),
+        lambda context, place: context.sql(f"CREATE TABLE t AS {ENDLESS}"),
+        lambda context, place: context.sql(f"INSERT INTO empty {ENDLESS}"),
+        lambda context, place: context.sql(ENDLESS).write_parquet(place),
+        lambda context, place: any(not rows.num_rows for rows in context.sql(ENDLESS).batches()),
+    ],
+    ids=["copy", "create", "insert", "write_parquet", "batches"],
+)
+def test_ctrl_c_is_a_keyboard_interrupt(tmp_path, read):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with weft.SqlContext(mode="whole", workers=1, allow=[tmp_path]) as context:
+            context.sql("CREATE TABLE empty (n BIGINT)")
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            with pytest.raises(KeyboardInterrupt):
+                read(context, tmp_path / "out.parquet")
+            assert context.sql("SELECT 1").rows() == [(1,)]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert os.listdir(tmp_path) == []
 
 
 # ---------------------------------------------------------------------------------------------------------- streams

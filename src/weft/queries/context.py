@@ -22,7 +22,7 @@ from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.mistakes import mistake, unreadable
 from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
-from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError
+from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError, WeftError
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
 from weft.queries.executing import executed
@@ -493,7 +493,12 @@ class SqlContext:
             for name, table in sorted(known.items(), key=lambda one: isinstance(one[1], ViewTable)):
                 made, now = self._planned.get(name), stamps(table)
                 if made is None or made[0] is not table or made[2] != now:
-                    made = table, self._on_disk(name, table, tables), now
+                    try:
+                        made = table, self._on_disk(name, table, tables), now
+                    except WeftError:  # a query that reads the table cannot be planned, and says why when it runs whole
+                        self._planner.drop(name)
+                        self._planned.pop(name, None)
+                        continue
                 with suppress(duckdb.Error):  # what a view reads was dropped
                     self._planner.add(made[1])
                 self._planned[name] = made

@@ -23,7 +23,7 @@ from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.explaining import describe_stages
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.fragment import database, interruptible, nothing
-from weft.frontends.sql.mistakes import mistake
+from weft.frontends.sql.mistakes import keyboard_interrupts, mistake
 from weft.frontends.sql.relations import Scan, children, scans
 from weft.frontends.sql.stages import cut
 from weft.frontends.sql.tables import ViewTable
@@ -198,7 +198,7 @@ class Query:
 
     def _over(self, rows: pa.Table, read: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
         """Return what `read` makes of a query for all of `rows`."""
-        with plain() as connection:
+        with keyboard_interrupts(), plain() as connection:
             connection.register(ROWS, rows.__arrow_c_stream__())  # a table with equal names is refused
             return read(connection.execute(f"FROM {ROWS}"))
 
@@ -243,7 +243,7 @@ class Query:
         if self._rows is not None or self._plan() is not None:
             yield self._exact().to_reader(max_chunksize=rows)
             return
-        with self._home.cursor(self._tables) as connection:
+        with keyboard_interrupts(), self._home.cursor(self._tables) as connection:
             self._reading = connection
             try:
                 yield connection.execute(self.text, self._parameters).to_arrow_reader(rows)

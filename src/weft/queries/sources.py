@@ -6,11 +6,13 @@ import glob
 import os
 import re
 import sys
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+from pyarrow import compute
 
 from weft.frontends.sql.tables import READERS, FileTable, ViewTable
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
@@ -160,8 +162,10 @@ def compared_alike(of: pa.DataType) -> bool:
     """Whether Arrow compares values of a type in memory as DuckDB does, which leaves filters of scans to it.
 
     For Arrow NaN is not the greatest number, and -0.0 is in no list with 0.0. Nanoseconds are cut off in bounds of
-    joins, and of other types Arrow has no such comparisons.
+    joins, and of other types, such as UUIDs and small decimals, Arrow has no such comparisons.
     """
+    if isinstance(of, pa.BaseExtensionType):
+        return False
     if pa.types.is_dictionary(of):
         return compared_alike(of.value_type)
     if pa.types.is_struct(of):
@@ -171,7 +175,8 @@ def compared_alike(of: pa.DataType) -> bool:
     if pa.types.is_time(of):
         return bool(of.unit != "ns")
     views = pa.types.is_string_view(of) or pa.types.is_binary_view(of)
-    return not (views or pa.types.is_floating(of) or pa.types.is_uint64(of))
+    small = pa.types.is_decimal32(of) or pa.types.is_decimal64(of)
+    return not (views or small or pa.types.is_floating(of) or pa.types.is_uint64(of))
 
 
 def plain_parameters(parameters: Any) -> Any:
@@ -191,9 +196,18 @@ def plain_parameters(parameters: Any) -> Any:
 
 
 def _from_pandas(source: Any) -> pa.Table:
-    """Return a data frame of pandas as an Arrow table. DefinitionError: a column mixes types."""
+    """Return a data frame of pandas as an Arrow table of its present values. DefinitionError: a column mixes types.
+
+    Arrow shares the memory of some columns and copies others. With copies on write, pandas moves a column elsewhere
+    before it changes one of a frame that has a second one; so the second lives as long as the table.
+    """
+    pandas = sys.modules["pandas"]
+    lazy = int(pandas.__version__.partition(".")[0]) > 2 or pandas.options.mode.copy_on_write is True
+    kept = source.copy(deep=not lazy)
     try:
-        return _readable(pa.Table.from_pandas(source, preserve_index=False))
+        table = _readable(pa.Table.from_pandas(kept, preserve_index=False))
+        weakref.finalize(table, _let_go, kept).atexit = False
+        return table
     except (ValueError, OverflowError, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         mixed = _mixed(source)
         if mixed:
@@ -238,13 +252,20 @@ def _fits(*values: object) -> bool | None:
         return False
 
 
+def _let_go(frame: Any) -> None:
+    """Do nothing: the call held a frame until now."""
+
+
 def _readable(table: pa.Table) -> pa.Table:
     """Return a table of types that Arrow can filter and DuckDB can read. DefinitionError: it has no columns.
 
-    Texts and bytes of Polars are views, and halves become single floats.
+    Texts and bytes of Polars are views, halves become single floats, and runs of equal values their values.
     """
     if not table.num_columns:
         raise DefinitionError("the table has no columns", hint="Give it one at least.")
+    for at, field in enumerate(table.schema):
+        if pa.types.is_run_end_encoded(field.type):
+            table = table.set_column(at, field.name, compute.run_end_decode(table.column(at)))
     schema = pa.schema([field.with_type(_readable_type(field.type)) for field in table.schema])
     return table if schema.equals(table.schema) else table.cast(schema)
 

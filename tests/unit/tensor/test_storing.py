@@ -1,7 +1,9 @@
 """Arrays in files."""
 
+import errno
 import os
 import pickle
+import re
 import threading
 
 import numpy as np
@@ -13,6 +15,7 @@ from weft.frontends.tensors.arrays.files import MappedFile, readable
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import (
     ConflictError,
+    DiskFullError,
     MissingExtraError,
     NotFoundError,
     ProgramError,
@@ -64,6 +67,35 @@ class Noted:
 
 
 # ----------------------------------------------------------------------------------------------------------- NumPy
+
+
+def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path, monkeypatch):
+    """A write to a mapped file without room ends the process, so its room is taken first."""
+    wt.save(tmp_path / "x.npy", wt.ones(3))
+    before = (tmp_path / "x.npy").read_bytes()
+    room = 1_000_000
+
+    def take(fd, offset, length):
+        if offset + length > room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", take)
+    with pytest.raises(DiskFullError, match=f"the disk of {re.escape(str(tmp_path / 'x.npy'))} is full"):
+        wt.save(tmp_path / "x.npy", wt.ones(room // 8))
+    assert os.listdir(tmp_path) == ["x.npy"]
+    assert (tmp_path / "x.npy").read_bytes() == before
+    wt.save(tmp_path / "x.npy", wt.zeros(5))
+    assert np.array_equal(np.load(tmp_path / "x.npy"), np.zeros(5))
+
+
+@pytest.mark.parametrize("reason", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_may_take_no_room_in_advance(tmp_path, monkeypatch, reason):
+    def refuse(fd, offset, length):
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    wt.save(tmp_path / "x.npy", wt.ones(5))
+    assert np.array_equal(np.load(tmp_path / "x.npy"), np.ones(5))
 
 
 def test_npy_files_are_read_and_written(session, tmp_path):

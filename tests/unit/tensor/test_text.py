@@ -91,3 +91,30 @@ def test_text_of_a_users_function_is_not_cut(session):
 def test_arange_makes_no_text(session):
     with pytest.raises(TypeError, match="arange"):
         wt.arange(5, dtype="U")
+
+
+@pytest.mark.parametrize("function", ["any", "all"])
+@pytest.mark.parametrize("kind", ["U3", "S3", object])
+def test_truth_of_some_texts(session, function, kind):
+    given = np.array([["a", ""], ["", ""], ["ab", "b"], ["", "c"]]).astype(kind)
+    where = np.array([[False, True], [True, False], [False, False], [False, True]])
+    expected = getattr(np, function)(given.astype(bool), axis=1, where=where)
+    found = getattr(wt, function)(wt.asarray(given), axis=1, where=where)
+    assert np.array_equal(found.fetch(), expected)
+
+
+@pytest.mark.parametrize("given", [np.array(["", "é", "abc"]), np.array([b"", b"a", b"abc"]), MIXED[:3]])
+@pytest.mark.parametrize("index", [(0,), (0, None), (..., 0), (0, ..., None)])
+def test_one_element_has_the_type_of_its_array(session, given, index):
+    found = wt.array(wt.asarray(given)[index])
+    assert found.dtype == given.dtype
+    assert found.reshape(1).fetch().dtype == given.dtype
+    found[...] = given[2]
+    assert found.reshape(1).fetch().tolist() == [given[2]]
+
+
+def test_one_element_may_be_a_list(session):
+    given = np.empty(3, object)
+    given[:] = [1, [2, 3], None]
+    found = wt.asarray(given)[1, None].fetch()
+    assert (found.shape, found.dtype, found[0]) == ((1,), given.dtype, [2, 3])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import duckdb
 
-from weft.model.errors import DefinitionError, ForbiddenError, SqlError, WeftError
+from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, SqlError, WeftError
 from weft.model.suggestions import nearest
 
 _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
@@ -35,6 +37,17 @@ _OF_ARROW: Final = re.compile(
 _NO_TABLE: Final = re.compile(r"Table with name \S+ does not exist")
 _OWN_TABLE: Final = re.compile(r'"(?:pg_|duckdb_|sqlite_|information_schema|pragma_)')
 """Tables of DuckDB itself, which nobody has meant."""
+
+
+@contextmanager
+def keyboard_interrupts() -> Iterator[None]:
+    """Raise the KeyboardInterrupt for which DuckDB has ended a query on the main thread: it raises a RuntimeError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
 
 
 def mistake(
@@ -113,12 +126,15 @@ def unreadable(error: duckdb.Error, name: str) -> WeftError:
     return DefinitionError(f"the table {name} cannot be read: {_first(str(error))}", hint=hint)
 
 
-def _forbidden(message: str, text: str) -> ForbiddenError:
-    """Return the error of a query that reaches for files that were not granted; it names the function."""
+def _forbidden(message: str, text: str) -> ForbiddenError | NotFoundError:
+    """Return the error of a query that reaches for files that were not granted or are gone; it names the function."""
     found = _FILE.search(message)
     if found is None:
         return ForbiddenError(f"the query may not do that: {_first(message)}", hint="Queries load no extensions.")
     path = found[1]
+    inside = _INSIDE.fullmatch(path)
+    if inside is not None and not os.path.exists(inside[1]):
+        return NotFoundError(f"there is no file {inside[1]}", hint="It was there when its table was registered.")
     caller = re.search(rf"(\w+)\s*\(\s*\[?\s*'{re.escape(path)}'", text)
     folder = path.partition("*")[0].rpartition("/")[0] or "."
     return ForbiddenError(
@@ -128,6 +144,8 @@ def _forbidden(message: str, text: str) -> ForbiddenError:
     )
 
 
+_INSIDE: Final = re.compile(r"(.+\.\w+)/\*\*/\*\.\w+")
+"""Where DuckDB looks for a file that it may read and that is missing: it takes the name for that of a folder."""
 _FILE: Final = re.compile(r'Cannot access (?:file|directory) "([^"]*)"')
 
 

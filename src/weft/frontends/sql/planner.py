@@ -53,6 +53,11 @@ class Planner:
         self._tables = {files: other for files, other in self._tables.items() if not other.name.startswith(part)}
         self._tables[table.files] = self._named[table.name] = table
 
+    def drop(self, name: str) -> None:
+        """Forget a table that cannot be read any more."""
+        self._seen.pop(name.lower(), None)
+        self._connection.execute(f"DROP VIEW IF EXISTS {identifier(name)}")
+
     def table(self, name: str) -> FileTable:
         """Return the table of a name."""
         return self._named[name]

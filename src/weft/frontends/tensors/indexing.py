@@ -119,7 +119,7 @@ def _sliced(place: ChunkPlace, x: Chunk, *, taken: tuple[Along, ...]) -> Chunk:
         begin -= one.cut.span(one.cut.at(begin))[0]
         end = begin + one.step * n
         index.append(slice(begin, end if end >= 0 else None, one.step))
-    return np.asarray(x[tuple(index)])
+    return np.asarray(x[(*index, ...)])  # an array without axes, where `x[0]` would be an element of another type
 
 
 def _new_axes(x: Chunk, *, at: tuple[int, ...]) -> Chunk:

@@ -121,7 +121,13 @@ def min(
 
 
 def _truth(x: Any, where: Any, otherwise: bool) -> ArrayNode:
-    """Return the elements with `where` true; objects as the truth of each, since `and` and `or` give one of them."""
+    """Return the elements with `where` true; objects as the truth of each, since `and` and `or` give one of them.
+
+    Texts and bytes also, since none of them is as false as False.
+    """
+    node = loose_node(x)
+    if where is not True and node.dtype.kind in "SU":
+        x = Tensor(elementwise(_as_bool, [node], np.dtype(bool)))
     node = _masked(x, where, otherwise)
     return shaping.cast(node, np.dtype(bool)) if node.dtype.kind == "O" else node
 

@@ -27,8 +27,9 @@ from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
 from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, call, walk
 from weft.frontends.tensors.sources import ArraySource, stored
-from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.model.errors import ConflictError, DiskFullError, NotFoundError, UsageError
 from weft.model.wording import counted
+from weft.store.limits import disk_error
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, ChunkSize
@@ -285,7 +286,7 @@ def save(path: Any, x: ArrayLike) -> None:
     """Write an array into a `.npy` file; tasks write the parts in parallel.
 
     The file appears when it is complete; an earlier file stays until then. As with NumPy, a name without an ending gets
-    `.npy`. NotFoundError: the folder is missing.
+    `.npy`. NotFoundError: the folder is missing. DiskFullError: its disk has no room for the array.
     """
     final = file_path("path", path)
     final += "" if final.endswith(".npy") else ".npy"
@@ -296,11 +297,27 @@ def save(path: Any, x: ArrayLike) -> None:
     except FileNotFoundError:
         raise NotFoundError(f"there is no folder {os.path.dirname(final)}") from None
     try:
+        _take_room(draft, final)
         execute(written(Tensor(node), NpyFile(draft, writable=True)))
         os.replace(draft, final)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(draft)
+
+
+def _take_room(draft: str, final: str) -> None:
+    """Take the room of a file on its disk. DiskFullError: there is too little.
+
+    A write to memory that is mapped to a file without room ends the process.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with open(draft, "r+b") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        except OSError as error:  # also of file systems that cannot take room in advance
+            if isinstance(found := disk_error(error, final), DiskFullError):
+                raise found from None
 
 
 @public("hdf5_file", also="tohdf5")
