@@ -858,7 +858,7 @@ class TestAsking:
         def say(*words: str) -> str:
             code, out, err = place.weft(*words)
             assert code == 0, err
-            return out + err
+            return str(out + err)
 
         say("run", "run.yaml", "-q")
         assert say("plan", "run.yaml").count("result of run-000001") == 3
