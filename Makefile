@@ -5,8 +5,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
             done)
 BIN := .venv/bin
 FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
-# One more than there are cores, since many tests wait for processes.
-TESTERS = $(shell $(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+# Two for each core, since many tests wait for processes; each takes 1 GB.
+TESTERS = $(shell $(BIN)/python -c 'import os; print(min(6, 2 * (os.cpu_count() or 1)))')
 SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py tests/integration/test_cluster_kills.py tests/soak)
 
 # Tests start hundreds of processes: without compiled modules each takes a second instead of a fifth.
@@ -42,6 +42,7 @@ bench: tools ## run every benchmark and write docs/benchmarks.md; after a stop i
 
 soak: tools ## properties and simulations with many more examples, SQL with more data: hours
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q $(SOAK_TESTS)
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -m soak tests/integration
 
 frameworks: $(FRAMEWORKS:%=.frameworks/%/.stamp) ## environments with TensorFlow, PyTorch, JAX, XGBoost, MPI: 3 GB
 
@@ -86,18 +87,18 @@ tools: .venv/.tools ## what tests and checks need, in the same environment
 .providers/fate-client/.stamp: tests/integration/fate-client.txt
 	@$(MAKE) --no-print-directory python >/dev/null
 	$(PYTHON) -m venv .providers/fate-client
-	.providers/fate-client/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	.providers/fate-client/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r $<
 	@touch $@
 
 # Wheels of SPU exist for Python 3.10 and 3.11, on Linux and macOS.
 .providers/%/.stamp: src/weft/frontends/federated/providers/%.txt
 	@$(MAKE) --no-print-directory python >/dev/null
 	$(PYTHON) -m venv .providers/$*
-	.providers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	.providers/$*/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r $<
 	@touch $@
 
 .frameworks/%/.stamp: examples/training/frameworks/%.txt
 	@$(MAKE) --no-print-directory python >/dev/null
 	$(PYTHON) -m venv .frameworks/$*
-	.frameworks/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	.frameworks/$*/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r $<
 	@touch $@

@@ -49,7 +49,14 @@ def pytest_collection():
 LONGEST_FIRST = ("integration", "simulation", "properties", "conformance", "architecture", "unit")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if PROFILE != "soak":
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    order_files(items)
+
+
+def order_files(items):
     """Give processes that share the tests the longest files first: one that begins last leaves the others idle.
 
     `make test` asks xdist for this order; by itself it goes by the number of tests, of which long files have few.

@@ -414,7 +414,9 @@ def test_memory_bounds_the_values_at_the_nodes_of_a_machine(cluster):
         assert [node.resources.memory for node in session.executor.provider.nodes()] == [32 << 20] * 2
 
 
-@pytest.mark.parametrize("token", ["", "ab" * 32], ids=["open", "token"])
+@pytest.mark.parametrize(
+    "token", [pytest.param("", marks=pytest.mark.soak, id="open"), pytest.param("ab" * 32, id="token")]
+)
 def test_a_cluster_to_try_with(tmp_path, token):
     """It asks for the token of Ray if its user has one, and says so."""
     home = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"} | {"HOME": str(tmp_path)}

@@ -231,7 +231,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_nothing_is_left_of_a_program_that_is_stopped(project, cluster, number):
     begun = project.folder / "task"
     command = [*program(project, WAITS), str(begun)]

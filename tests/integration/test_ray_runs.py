@@ -69,7 +69,9 @@ def test_a_failed_step_shows_its_last_lines_and_fails_the_run(project):
     assert "exit code 3" in out + err
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
+)
 def test_an_interrupted_run_leaves_no_command_and_is_resumed(project, number, status):
     project.write(
         {"a": {"command": "echo once >> starts"}, "b": {"command": "touch here; test -e go || sleep 600", "deps": "a"}}

@@ -30,7 +30,11 @@ def test_all_queries_of_tpch(tpch, backend, small, monkeypatch):
 
 @pytest.mark.parametrize(
     ("backend", "workers", "bubbles"),
-    [("threads", 48, setting) for setting in BUBBLES] + [("processes", 6, "gang"), ("processes", 6, "greedy")],
+    [
+        *(("threads", 48, setting) for setting in BUBBLES),
+        ("processes", 6, "gang"),
+        pytest.param("processes", 6, "greedy", marks=pytest.mark.soak),
+    ],
 )
 def test_all_queries_of_tpch_in_bubbles(tpch, backend, workers, bubbles, monkeypatch):
     if backend == "threads":

@@ -32,7 +32,7 @@ from weft.testing.records import changed
 from weft.testing.trial import expect_clean, random_trial
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
-COUNT = {"fast": 40, "soak": 20_000}.get(PROFILE, 400)
+COUNT = {"fast": 40, "soak": 20_000}.get(PROFILE, 200)
 
 
 def each(first: int, count: int, run: Callable[[int], Any], test: str) -> None:

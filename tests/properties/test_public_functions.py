@@ -23,7 +23,7 @@ from tests.properties.tensors.drawing import chunks
 from tests.properties.tensors.selection import index_for
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
-COUNT = {"fast": 4, "soak": 3_000}.get(PROFILE, 25)
+COUNT = {"fast": 4, "soak": 3_000}.get(PROFILE, 12)
 """How many calls of each function are tried."""
 THEIRS = {
     "argsort": partial(np.argsort, kind="stable"),

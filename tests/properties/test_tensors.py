@@ -26,7 +26,7 @@ FAMILIES = {
     "fft": algebra.FFT,
 }
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
-COUNT = {"fast": 600, "soak": 200_000}.get(PROFILE, 10_000)
+COUNT = {"fast": 600, "soak": 200_000}.get(PROFILE, 5_000)
 """How many calls are tried in all."""
 TASKS = 0.03
 """The share of them that tasks of the engine carry out, however small they are."""

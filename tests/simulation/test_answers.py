@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.answers import ANSWERS, EXAMPLES, UNANSWERED, random_answers
 
-COUNT = {"fast": 5, "soak": 1_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 40)
+COUNT = {"fast": 5, "soak": 1_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 20)
 
 
 def test_every_scenario_has_an_answer():

@@ -10,7 +10,7 @@ from tests.simulation.clusters import random_cluster
 from weft.backends.pulse import BEAT_S, Pulse
 from weft.worker.link import LOST_S, ORPHAN_S
 
-COUNT = {"fast": 5, "soak": 5_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 50)
+COUNT = {"fast": 5, "soak": 5_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 25)
 
 
 @pytest.mark.parametrize("gang", [0, 4])

@@ -28,7 +28,7 @@ from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
 from weft.testing.inside import check_job, core_of
 
-COUNT = {"fast": 5, "soak": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 100)
+COUNT = {"fast": 5, "soak": 10_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 50)
 
 
 def steered(rng: random.Random) -> Scenario:

@@ -7,7 +7,7 @@ from tests.simulation.controlled import Steady, random_game, suspended
 from tests.simulation.test_deaths import dies_anywhere
 from weft.testing.inside import core_of
 
-COUNT = {"fast": 20, "soak": 20_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 150)
+COUNT = {"fast": 20, "soak": 20_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 75)
 
 
 def run(seed: int, *, hard: bool = False) -> None:

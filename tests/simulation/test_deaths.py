@@ -35,7 +35,7 @@ SOAK = os.environ.get("HYPOTHESIS_PROFILE", "ci") == "soak"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 NOT_SIMULATED = {"show", "control_vertex"}
 """What is no scenario, and one whose control vertex does nothing where nothing is computed."""
-RANDOM = 400 if SOAK else 25
+RANDOM = 400 if SOAK else 12
 MOST_POINTS = 10_000 if SOAK else 60
 TIMELESS = [word for word in WORDS if word not in ("timeouts", "decisions", "events")]
 """Words of the graph of which the end of a job does not depend on who is faster."""

@@ -1,5 +1,6 @@
 """Kill the master after any record: a new one, fed the journal, is where the old one was and finishes the job."""
 
+import os
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ from weft.testing.trial import expect_clean
 if TYPE_CHECKING:
     from weft.model.errors import WeftError
 
+RANDOM = 400 if os.environ.get("HYPOTHESIS_PROFILE", "ci") == "soak" else 12
+"""How many random graphs each test tries."""
 MANAGERS = {"shuffle": ShuffleManager, "waves": WaveManager}
 
 
@@ -131,7 +134,7 @@ def recorded_of(graph, options, records: list[bytes]) -> Recorded:
     return Recorded(Header(graph=graph_digest(graph), tuning=options["tuning"]), tuple(map(Reader().read, records)), 0)
 
 
-@pytest.mark.parametrize("number", range(25))
+@pytest.mark.parametrize("number", range(RANDOM))
 def test_a_master_recovers_after_every_record(number):
     rng = random.Random(number)
     graph = random_graph(rng).finish()
@@ -154,7 +157,7 @@ def test_a_master_recovers_after_every_record(number):
         assert not again, f"seed {number}: record {at}: run again though finished: {sorted(again)[:5]}"
 
 
-@pytest.mark.parametrize("number", range(25))
+@pytest.mark.parametrize("number", range(RANDOM))
 def test_a_master_recovers_from_a_run_with_faults(number):
     rng = random.Random(1000 + number)
     graph = random_graph(rng).finish()
@@ -179,7 +182,7 @@ def test_a_master_recovers_from_a_run_with_faults(number):
         expect_clean(sim, job)
 
 
-@pytest.mark.parametrize("number", range(25))
+@pytest.mark.parametrize("number", range(RANDOM))
 def test_a_snapshot_is_as_good_as_what_it_stands_for(number):
     rng = random.Random(2000 + number)
     graph = random_graph(rng).finish()

@@ -19,7 +19,7 @@ from weft.graph.builder import Graph
 
 ROOT = Path(__file__).parents[2]
 
-COUNT = {"fast": 2, "soak": 2_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 15)
+COUNT = {"fast": 2, "soak": 2_000}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 8)
 KEPT = [
     (int(line.split()[0]), line.split()[1].removeprefix("hard/"), "hard/" in line.split()[1])
     for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines()

@@ -23,7 +23,7 @@ from weft.frontends.training.schema import (
 from weft.testing.inside import core_of
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE", "ci") == "soak"
-COUNT = 20_000 if SOAK else 200
+COUNT = 20_000 if SOAK else 100
 DEATHS = 50_000 if SOAK else 500
 
 
