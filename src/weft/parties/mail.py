@@ -126,6 +126,7 @@ class PartyMail:
             self._changed_wish(message, entry, peer)
         subject = Subject(wish.job, wish.part)
         machine = self._loop.call(subject, WishReceived(wish), lambda: self._machine_of(subject))
+        self._end_without_way(subject, peer.id)
         report = None if machine is None else machine.state.report
         return b"" if report is None else write_document(report)
 
@@ -258,6 +259,7 @@ class PartyMail:
                 wish = read_document(answer, Wish)
                 if wish.part == part and wish.job == letter.job:
                     self._loop.post(Subject(letter.job, part), WishReceived(wish))
+                    self._end_without_way(Subject(letter.job, part), party)
         except PartyMessageError as error:
             self._around.failed(f"answer of party {party}", error)
 
@@ -306,8 +308,13 @@ class PartyMail:
                 for party in {one.id for one in machine.state.parts} - {*machine.state.gone}:
                     if (failure := self._no_way(party)) is not None:
                         self._loop.post(subject, PartyGone(party, failure))
-            elif isinstance(machine, PartMachine) and (failure := self._no_way(machine.state.initiator.id)) is not None:
-                self._loop.post(subject, InitiatorGone(failure))
+            elif isinstance(machine, PartMachine):
+                self._end_without_way(subject, machine.state.initiator.id)
+
+    def _end_without_way(self, subject: Subject, initiator: str) -> None:
+        """Let a part end if there is no way to its initiator, perhaps since its wish was on the way."""
+        if (failure := self._no_way(initiator)) is not None:
+            self._loop.post(subject, InitiatorGone(failure))
 
     def _no_way(self, party: str) -> PartFailure | None:
         """Return why there is no way to a party, None if there is one."""
