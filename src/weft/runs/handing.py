@@ -140,12 +140,10 @@ def _unpack_project(storage: SharedStorage, segments: Sequence[LogSegment], base
             os.unlink(archive)
 
 
-def leave(url: str, key: str, base: Path) -> None:
-    """Remove what `settle` has made, if all of it is at the URL."""
-    folder = StateRoot(base / ".weft").folder(key.rpartition("-")[0])
-    token = read_owner(folder)
-    lease = RunLog(SharedStorage(url), key, _CLOCK.wall).lease(token) if token else None
-    if not token or (lease is not None and not lease.until):
+def leave(key: str, base: Path) -> None:
+    """Remove what `settle` has made, if all of it is at the URL, or was removed there since."""
+    owner = read_owner(StateRoot(base / ".weft").folder(key.rpartition("-")[0]))
+    if owner.released or not owner.token:
         shutil.rmtree(base, ignore_errors=True)
 
 

@@ -13,7 +13,6 @@ A lease, which the owner renews, says only when another one may begin. It costs 
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import threading
@@ -39,7 +38,7 @@ LEASE_S: Final = 60.0
 RUNS: Final = "runs"
 """The folder at a URL with the logs of runs."""
 OWNER: Final = "lease.json"
-"""In the folder of a run: the token of its last owner here."""
+"""In the folder of a run: the token of its last owner here, and whether that has left all of the run at the URL."""
 _MAGIC: Final = b"weftlog1"
 _CHECK: Final = 4
 _READERS: Final = 8
@@ -344,9 +343,16 @@ def remove_run(url: str, key: str, owner: str | None, now: Callable[[], float]) 
     release_projects(storage, key)
 
 
-def read_owner(folder: Path) -> str:
-    """Return the token of the last owner of a run in this folder; "": none is known."""
+class RunOwner(Struct, frozen=True):
+    """The last owner of a run in a folder: its token, and whether it has ended and left all of the run at the URL."""
+
+    token: str = ""
+    released: bool = False
+
+
+def read_owner(folder: Path) -> RunOwner:
+    """Return the last owner of a run in this folder; its token is "" if none is known."""
     try:
-        return str(json.loads((folder / OWNER).read_bytes())["token"])
-    except (FileNotFoundError, ValueError, KeyError):
-        return ""
+        return msgspec.json.decode((folder / OWNER).read_bytes(), type=RunOwner)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return RunOwner()
