@@ -380,7 +380,8 @@ class World:
             self.at(begin + rng.uniform(1, 150), lambda lines=lines: self.cut.difference_update(lines))
         if rng.random() < 0.2:
             server, begin = self.servers[rng.choice(ids[1:])], rng.uniform(0, 60)
-            self.at(begin, lambda: (self.removed.add(server.id), server.look_for_initiator()))
+            self.at(begin, lambda: self.removed.add(server.id))
+            self.at(begin, server.look_for_initiator)
             self.at(begin + rng.choice([0.5, 5.0, 50.0, math.inf]), lambda: self.removed.discard(server.id))
         first = self.servers[self.initiator.id]
         before = c.JobBefore("before", c.SUCCESS if rng.random() < 0.8 else c.FAILED)

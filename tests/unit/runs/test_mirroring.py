@@ -234,12 +234,13 @@ def test_a_driver_leaves_nothing_at_its_machine_when_its_run_is_at_the_url_or_wa
     mirror, held, url, clock, tmp_path
 ):
     mirror.keep = True
-    leave(KEY, tmp_path / "a")
+    leave(KEY, tmp_path / "a", begun=True)
     assert held.path.exists(), "its run has not ended"
     mirror.close()
+    held.release()
     remove_run(url, KEY, None, clock)
     assert not SharedStorage(url).names("runs")
-    leave(KEY, tmp_path / "a")
+    leave(KEY, tmp_path / "a", begun=True)
     assert not (tmp_path / "a").exists()
 
 
@@ -254,6 +255,7 @@ def test_a_driver_leaves_at_its_machine_what_could_not_be_written_to_the_url(
 
     monkeypatch.setattr(RunLog, "append", broken)
     mirror.close()
-    leave(KEY, tmp_path / "a")
+    held.release()
+    leave(KEY, tmp_path / "a", begun=True)
     assert (held.path / "events").exists()
     assert RunLog(SharedStorage(url), KEY, clock).lease(read_owner(held.path).token).until > clock()

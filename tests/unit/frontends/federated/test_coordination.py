@@ -310,6 +310,7 @@ def test_a_part_whose_initiator_was_gone_for_a_moment_stays_at_its_end_and_fails
     job = Job(does=lambda *_: None, queued=queued).begin()
     assert job.state.phase is phase
     late = job.parts[HOST].wish
+    assert late is not None
     gone = PartFailure("party 1 is not known to party 2", "2")
     state, effects = p.participate(job.parts[HOST], p.InitiatorGone(gone), job.now)
     for one in effects:
@@ -319,8 +320,10 @@ def test_a_part_whose_initiator_was_gone_for_a_moment_stays_at_its_end_and_fails
     assert state.over
     late = replace(late, version=late.version + 1)
     state, effects = p.participate(state, p.WishReceived(late), job.now)
+    assert state.wish is not None
     assert state.wish.cause == gone
     assert effects == []
+    assert state.report is not None
     job.parts[HOST] = state
     job.post(None, c.ReportReceived(state.report))
     assert (job.state.status, job.state.settled) == ("failed", True)
