@@ -71,6 +71,11 @@ class RequestMessage(Struct, frozen=True):
     status: str = "canceled"
 
 
+_decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {
+    one: msgspec.json.Decoder(one) for one in (WishMessage, Report, RequestMessage)
+}
+
+
 class PartyMail:
     """Takes messages of other parties, and sends them documents.
 
@@ -328,6 +333,6 @@ class PartyMail:
 
 def _decoded(body: bytes, of: Any, party: str) -> Any:
     try:
-        return msgspec.json.decode(body, type=of)
+        return _decoders[of].decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise PartyMessageError(f"a message of party {party} is malformed: {error}", party=party) from None

@@ -73,11 +73,18 @@ class LogSegment(Struct, frozen=True, kw_only=True):
     over: bool = False
 
 
+# Several threads read: the fields of the type must be known before (see `weft.model.records.converter`).
+_read_segment: Final = msgspec.msgpack.Decoder(LogSegment).decode
+
+
 class RunLease(Struct, frozen=True, kw_only=True):
     """Until when an owner expects to live, in seconds since 1970; 0: it has released the run."""
 
     until: float
     host: str
+
+
+_read_lease: Final = msgspec.json.Decoder(RunLease).decode
 
 
 def encoded(segment: LogSegment) -> bytes:
@@ -92,7 +99,7 @@ def decoded(data: bytes) -> LogSegment | None:
     body = data[head:]
     if data[: len(_MAGIC)] != _MAGIC or zlib.crc32(body) != int.from_bytes(data[len(_MAGIC) : head], "big"):
         return None
-    return msgspec.msgpack.decode(body, type=LogSegment)
+    return _read_segment(body)
 
 
 class RunLog:
@@ -173,7 +180,7 @@ class RunLog:
     def lease(self, token: str) -> RunLease | None:
         """Return the lease of an owner; None: it has none."""
         try:
-            return msgspec.json.decode(self._storage.read(self._lease(token)), type=RunLease)
+            return _read_lease(self._storage.read(self._lease(token)))
         except (NotFoundError, msgspec.DecodeError):
             return None
 
@@ -350,9 +357,12 @@ class RunOwner(Struct, frozen=True):
     released: bool = False
 
 
+_read_owner: Final = msgspec.json.Decoder(RunOwner).decode
+
+
 def read_owner(folder: Path) -> RunOwner:
     """Return the last owner of a run in this folder; its token is "" if none is known."""
     try:
-        return msgspec.json.decode((folder / OWNER).read_bytes(), type=RunOwner)
+        return _read_owner((folder / OWNER).read_bytes())
     except (FileNotFoundError, msgspec.MsgspecError):
         return RunOwner()

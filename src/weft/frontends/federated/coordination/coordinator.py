@@ -108,6 +108,9 @@ class Coordination(Struct, frozen=True, kw_only=True):
     settled: bool = False
 
 
+_read: Final = msgspec.json.Decoder(Coordination).decode
+
+
 # -------------------------------------------------------------------------------------------------------------- events
 
 
@@ -675,4 +678,4 @@ def _share(text: str) -> float:
 
 def read_coordination(data: bytes | str) -> Coordination:
     """Return a state of JSON."""
-    return msgspec.json.decode(data, type=Coordination)
+    return _read(data)

@@ -70,6 +70,9 @@ class Participation(Struct, frozen=True, kw_only=True):
     protocols: Mapping[str, int] = field(default_factory=dict)
 
 
+_read: Final = msgspec.json.Decoder(Participation).decode
+
+
 # -------------------------------------------------------------------------------------------------------------- events
 
 
@@ -490,4 +493,4 @@ def _phase(state: Participation, wish: Wish) -> PartPhase:
 
 def read_participation(data: bytes | str) -> Participation:
     """Return a state of JSON."""
-    return msgspec.json.decode(data, type=Participation)
+    return _read(data)
