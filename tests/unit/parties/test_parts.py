@@ -2,6 +2,7 @@
 
 import os
 import queue
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,6 +15,9 @@ from weft.parties.parts import PartEvents, PartRunner, _environment, _how, _swee
 from weft.parties.values import AttemptKey, ValueHub
 from weft.runtime.clock import RealClock
 from weft.wiring.session import Session
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.process import PartTask
 
 
 @pytest.mark.parametrize(
@@ -62,14 +66,14 @@ def test_parts_know_the_environments_of_providers_from_any_folder(monkeypatch):
 
 
 def test_a_process_that_is_stopped_before_or_while_it_begins_is_told_to_have_ended(tmp_path):
-    part, ends = Party("host", "2"), queue.SimpleQueue()
+    part, ends, task = Party("host", "2"), queue.SimpleQueue[Any](), cast("PartTask", None)
     events = PartEvents(lambda *_: None, lambda *_: None, lambda key, _, end: ends.put((key, end.status)))
     hub = ValueHub("2", lambda *_: b"", lambda *_: None, lambda *_: None)
     with Session("threads", workers=1) as session:
         runner = PartRunner(session, hub, PartFolders(tmp_path / "jobs"), tmp_path, events, RealClock())
         for number in range(20):
             key = AttemptKey("job", 1, "a", number)
-            runner.start(key, part, lambda folder, socket, token: None)
+            runner.start(key, part, lambda folder, socket, token: task)
             runner.stop(key, part, "enough")
             assert ends.get(timeout=DEADLINE_S) == (key, "canceled")
         assert runner.alive() == []

@@ -150,9 +150,10 @@ def write_document(document: Wish | Report) -> bytes:
 def read_document(data: bytes | str, of: type[Document]) -> Document:
     """Return a document of JSON. PartyMessageError: it is none."""
     try:
-        return _decoders[of].decode(data)
+        found: Document = _decoders[of].decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise PartyMessageError(f"a document of a job is malformed: {error}") from None
+    return found
 
 
 def is_newer(document: Wish | Report, than: Wish | Report | None) -> bool:
