@@ -20,7 +20,7 @@ from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftErro
 from weft.store.artifacts import ARTIFACTS, PROJECT, PackedProject, read_artifacts
 from weft.store.folders import LOCK_NAME
 from weft.store.remote import shown
-from weft.store.run_log import LEASE_S, OWNER, FilePiece, LogSegment, RunLog, RunOwner, logs_of, read_owner
+from weft.store.run_log import LEASE_S, OWNER, FilePiece, LogSegment, RunLog, LastOwner, logs_of, read_owner
 from weft.store.shared import SharedStorage, fetch
 from weft.store.state import (
     CONTROL,
@@ -115,7 +115,7 @@ class RunMirror:
         if earlier and earlier[-1].token != mine:
             restore(self._held, earlier, storage)
             self._note(f"{self._folder.name} goes on from {shown(self._url)}, where {earlier[-1].host} has left it")
-        self._own(RunOwner(log.token))
+        self._own(LastOwner(log.token))
         for gone in (followed_file(self._folder), self._folder / DRIVER):
             gone.unlink(missing_ok=True)
         self._thread = threading.Thread(target=self._keep, name=f"mirror of {self._folder.name}", daemon=True)
@@ -164,10 +164,10 @@ class RunMirror:
     def _leave(self, log: RunLog) -> None:
         """Leave all of the run at the URL. Whoever sees the release may remove the log, so it is noted before."""
         self._send(log)
-        self._own(RunOwner(log.token, released=True))
+        self._own(LastOwner(log.token, released=True))
         log.release()
 
-    def _own(self, owner: RunOwner) -> None:
+    def _own(self, owner: LastOwner) -> None:
         _write(self._folder, OWNER, msgspec.json.encode(owner))
 
     # -------------------------------------------------------------------------------------------------------- sending

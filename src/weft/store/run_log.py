@@ -350,19 +350,19 @@ def remove_run(url: str, key: str, owner: str | None, now: Callable[[], float]) 
     release_projects(storage, key)
 
 
-class RunOwner(Struct, frozen=True):
+class LastOwner(Struct, frozen=True):
     """The last owner of a run in a folder: its token, and whether it has ended and left all of the run at the URL."""
 
     token: str = ""
     released: bool = False
 
 
-_read_owner: Final = msgspec.json.Decoder(RunOwner).decode
+_read_owner: Final = msgspec.json.Decoder(LastOwner).decode
 
 
-def read_owner(folder: Path) -> RunOwner:
+def read_owner(folder: Path) -> LastOwner:
     """Return the last owner of a run in this folder; its token is "" if none is known."""
     try:
         return _read_owner((folder / OWNER).read_bytes())
     except (FileNotFoundError, msgspec.MsgspecError):
-        return RunOwner()
+        return LastOwner()
