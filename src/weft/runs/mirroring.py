@@ -20,7 +20,7 @@ from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftErro
 from weft.store.artifacts import ARTIFACTS, PROJECT, PackedProject, read_artifacts
 from weft.store.folders import LOCK_NAME
 from weft.store.remote import shown
-from weft.store.run_log import LEASE_S, OWNER, FilePiece, LogSegment, RunLog, LastOwner, logs_of, read_owner
+from weft.store.run_log import LEASE_S, OWNER, FilePiece, LastOwner, LogSegment, RunLog, logs_of, read_owner
 from weft.store.shared import SharedStorage, fetch
 from weft.store.state import (
     CONTROL,
