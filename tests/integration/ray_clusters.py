@@ -16,16 +16,25 @@ def running_cluster(nodes: int, **head: Any) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "include_dashboard": False, "_system_config": WITHOUT_SPARE_WORKERS}
+
+    def start() -> Any:
+        made = Cluster(initialize_head=True, head_node_args=node | head)
+        try:
+            for _ in range(nodes - 1):
+                made.add_node(num_cpus=1)
+        except BaseException:
+            made.shutdown()
+            raise
+        return made
+
     for last in (False,) * (TRIES - 1) + (True,):
         try:
-            found = Cluster(initialize_head=True, head_node_args=node | head)
+            found = start()
             break
-        except RuntimeError:
+        except Exception:  # Ray raises just that when a node needs more than 30 s
             if last:
                 raise
     try:
-        for _ in range(nodes - 1):
-            found.add_node(num_cpus=1)
         yield found
     finally:
         found.shutdown()

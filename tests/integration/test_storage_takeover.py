@@ -16,12 +16,12 @@ from tests.servers import s3_bucket, s3_endpoint
 from weft import wiring
 from weft.backends.cluster import Cluster
 from weft.model.errors import ConflictError, NotFoundError, RunCancelledError
-from weft.runs.handing import settle
+from weft.runs.handing import leave, settle
 from weft.runs.reading import read_run
 from weft.runs.service import RunService
 from weft.runtime.clock import RealClock, WallClock
-from weft.store.run_log import LEASE_S
-from weft.store.state import read_description
+from weft.store.run_log import LEASE_S, OWNER
+from weft.store.state import StateRoot, read_description
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
@@ -183,6 +183,11 @@ def test_a_driver_at_another_machine_needs_the_url_alone(lost, nodes, tmp_path):
     assert not base.exists()
     assert settle(stored["url"], stored["key"], base, lambda: None, Later(2 * LEASE_S)) == RUN
     assert settle(stored["url"], stored["key"], base, lambda: None) == RUN, "its folder is here"
+    (StateRoot(base / ".weft").folder(RUN) / OWNER).write_text('{"token": "a", "released": true}')
+    (base / "left").touch()
+    assert settle(stored["url"], stored["key"], base, lambda: None, Later(2 * LEASE_S)) == RUN
+    assert not (base / "left").exists(), "a driver that has left it may remove it at any time"
+    leave(stored["key"], base, begun=True)
     there = Place(base, project.settings.storage)
     assert there.file.read_text() == project.file.read_text()
     assert of(there, "make.one").read_text() == "one\n"

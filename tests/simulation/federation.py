@@ -5,6 +5,7 @@ may be lost, and processes of parts die with it. Replay a seed with: python -m t
 """
 
 import heapq
+import math
 import random
 import sys
 from collections import Counter
@@ -27,6 +28,8 @@ from weft.parties.cores import CoreLease, PartyCoreLeases
 JOB = "job"
 MOST_EVENTS = 1_000_000
 RETRIES, MOST_LOST = 1, 8
+REFUSED = object()
+"""The answer of a party that does not know the sender of a wish any more."""
 CALM_S = 400.0
 """The time after which nothing goes wrong any more."""
 
@@ -128,6 +131,7 @@ class Server:
         if self.job is not None:
             self.queue.append(("job", None, c.Submitted()))
         self.world.at(0.0, self.alive(self.drain))
+        self.world.at(0.0, self.alive(self.look_for_initiator))
         for part in self.parts:
             self.world.at(0.0, self.alive(lambda part=part: self.send_report(part)))
 
@@ -255,7 +259,7 @@ class Server:
         self.deliver(part.id, ("wish", part), lambda: self.job and self.job.wishes.get(str(part)))
 
     def send_report(self, part):
-        if self.world.initiator.id == self.id:
+        if self.world.initiator.id == self.id or self.id in self.world.removed:
             return
         self.deliver(
             self.world.initiator.id, ("report", part), lambda: self.parts[part].report if part in self.parts else None
@@ -284,6 +288,7 @@ class Server:
         if kind == "wish":
             self.part_of(part)
             self.post_part(part, p.WishReceived(document))
+            self.look_for_initiator()
             answer = self.parts[part].report if self.up and part in self.parts else None
         else:
             self.post_job(c.ReportReceived(document))
@@ -297,11 +302,21 @@ class Server:
         if sender in self.silent:
             self.silent.remove(sender)
             self.post_job(c.Reachable(sender))
-        if answer is not None:
+        if answer is REFUSED:
+            self.post_job(c.Undeliverable(part, PartFailure("the initiator is not known", part.id)))
+        elif answer is not None:
             if kind == "wish":
                 self.post_job(c.ReportReceived(answer))
             else:
                 self.post_part(part, p.WishReceived(answer))
+                self.look_for_initiator()
+
+    def look_for_initiator(self):
+        """Let parts end whose initiator this party has removed."""
+        if self.up and self.id in self.world.removed:
+            gone = p.InitiatorGone(PartFailure("the initiator is not known", self.id))
+            self.queue += [("part", part, gone) for part in self.parts]
+            self.drain()
 
 
 class World:
@@ -323,7 +338,7 @@ class World:
         self.fails, self.hangs = rng.choice([0.0, 0.05, 0.3]), rng.choice([0.0, 0.02])
         self.declines = rng.choice(parts) if rng.random() < 0.05 else None
         self.bad = True
-        self.cut = set()
+        self.cut, self.removed = set(), set()
         self.seen, self.prepared = set(), set()
         names = [f"c{at}" for at in range(rng.randint(1, 4))]
         self.dag = {name: rng.sample(names[:at], rng.randint(0, min(2, at))) for at, name in enumerate(names)}
@@ -363,6 +378,11 @@ class World:
             lines = {(one, other), (other, one)} if both else {(one, other)}
             self.at(begin, lambda lines=lines: self.cut.update(lines))
             self.at(begin + rng.uniform(1, 150), lambda lines=lines: self.cut.difference_update(lines))
+        if rng.random() < 0.2:
+            server, begin = self.servers[rng.choice(ids[1:])], rng.uniform(0, 60)
+            self.at(begin, lambda: self.removed.add(server.id))
+            self.at(begin, server.look_for_initiator)
+            self.at(begin + rng.choice([0.5, 5.0, 50.0, math.inf]), lambda: self.removed.discard(server.id))
         first = self.servers[self.initiator.id]
         before = c.JobBefore("before", c.SUCCESS if rng.random() < 0.8 else c.FAILED)
         for at in (rng.uniform(0, 60), CALM_S + 50):  # a server that starts again is told again
@@ -395,16 +415,18 @@ class World:
         heapq.heappush(self.events, (self.time + delay, self.count, action))
 
     def message(self, sender, receiver, key, document):
-        data = msgspec.json.encode(document)
+        data, refused = msgspec.json.encode(document), key[0] == "wish" and receiver in self.removed
         self.carry(
             sender.id,
             receiver,
-            lambda: self.arrived(sender.id, receiver, key, msgspec.json.decode(data, type=type(document))),
+            lambda: self.arrived(sender.id, receiver, key, msgspec.json.decode(data, type=type(document)), refused),
         )
 
-    def arrived(self, sender, receiver, key, document):
+    def arrived(self, sender, receiver, key, document, refused):
         server = self.servers[receiver]
-        if server.up:
+        if server.up and refused:
+            self.answer(server, sender, key, document, REFUSED)
+        elif server.up:
             server.receive(sender, key, document)
 
     def answer(self, server, receiver, key, document, answer):
@@ -485,7 +507,8 @@ class World:
         job = first.job
         assert job is not None
         phases = {name: (one.epoch, one.phase) for name, one in job.reports.items()}
-        assert job.settled, f"the job is not settled: {job.phase} {job.status}, reports {phases}"
+        ended = job.phase is JobPhase.END if self.removed else job.settled
+        assert ended, f"the job is not settled: {job.phase} {job.status}, reports {phases}"
         given_up = job.cause is not None and job.cause.code == "WEFT604"
         for server in self.servers.values():
             assert server.up
@@ -494,6 +517,9 @@ class World:
         for part in job.parts:
             state = self.servers[part.id].parts.get(part)
             if state is None or state.wish is None:
+                continue
+            if part.id in self.removed:
+                assert state.over, f"{part} goes on without its initiator"
                 continue
             wish: Wish = state.wish
             if not given_up:

@@ -143,7 +143,7 @@ def _remove_objects(folder: Path, note: Callable[[str], None]) -> None:
     if isinstance(stored, dict) and not is_copied(folder, description):
         from weft.store.run_log import read_owner, remove_run
 
-        owner = None if stored.get("keep") else read_owner(folder)
+        owner = None if stored.get("keep") else read_owner(folder).token
         try:
             remove_run(stored["url"], stored["key"], owner, RealClock().wall)
         except ConflictError:

@@ -57,20 +57,28 @@ class StartedDriver(Protocol):
         ...
 
 
+class Leave(Protocol):
+    """The removal of what `settle` has made; see `weft.runs.handing.leave`."""
+
+    def __call__(self, key: str, base: Path, *, begun: bool) -> None:
+        """Remove it, if all of it is at the URL or the run has not begun."""
+        ...
+
+
 class Helpers(NamedTuple):
     """What an actor needs of other layers: the start of a command line, and orders to the owner of a folder.
 
     `begin(words, cwd, environ, look)` starts a process with a command line of `weft`, and returns when its run has
     begun. It calls `look` meanwhile, whose error ends the process. `interrupted(folder)`: the process of a run has died
     before the end of the run. `settle(url, key, base, look)` makes the project and the folder of a run below `base`
-    from its log at a URL, and returns its id; `leave(url, key, base)` removes that.
+    from its log at a URL, and returns its id; `leave` removes that.
     """
 
     begin: Callable[[Sequence[str], Path, Mapping[str, str], Callable[[], None]], StartedDriver]
     order: Callable[[Path, Mapping[str, Any]], Any]
     interrupted: Callable[[Path], bool]
     settle: Callable[[str, str, Path, Callable[[], None]], str]
-    leave: Callable[[str, str, Path], None]
+    leave: Leave
 
 
 class DriverRequest(NamedTuple):
@@ -224,8 +232,8 @@ class DriverActor:
     def _leave(self) -> None:
         self._note.unlink(missing_ok=True)
         if self._request.log is not None:
-            with suppress(WeftError):  # what is not at the URL stays here
-                self._helpers.leave(*self._request.log, Path(self._request.cwd))
+            begun = self._started is not None and bool(self._started.run)
+            self._helpers.leave(self._request.log[1], Path(self._request.cwd), begun=begun)
         threading.Timer(_LOOK_S, ray.kill, (self._self,), {"no_restart": True}).start()
         threading.Timer(_END_S, os._exit, (0,)).start()  # the machine's own process of Ray may be dead
 

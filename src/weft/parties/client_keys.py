@@ -48,6 +48,9 @@ class ClientKey(Struct, frozen=True, kw_only=True):
             )
 
 
+_decode: Final = msgspec.json.Decoder(list[ClientKey]).decode
+
+
 def read_keys(site: Path) -> dict[str, ClientKey]:
     """Return the keys in the folder of a site by name, none if it has no file of keys.
 
@@ -58,7 +61,7 @@ def read_keys(site: Path) -> dict[str, ClientKey]:
         with path.open("rb") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
                 raise ForbiddenError(f"others may read the keys in {path}", hint=f"chmod 600 {path}")
-            found = msgspec.json.decode(file.read(), type=list[ClientKey])
+            found = _decode(file.read())
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -71,6 +71,11 @@ class RequestMessage(Struct, frozen=True):
     status: str = "canceled"
 
 
+_decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {
+    one: msgspec.json.Decoder(one) for one in (WishMessage, Report, RequestMessage)
+}
+
+
 class PartyMail:
     """Takes messages of other parties, and sends them documents.
 
@@ -126,6 +131,7 @@ class PartyMail:
             self._changed_wish(message, entry, peer)
         subject = Subject(wish.job, wish.part)
         machine = self._loop.call(subject, WishReceived(wish), lambda: self._machine_of(subject))
+        self._end_without_way(subject, peer.id)
         report = None if machine is None else machine.state.report
         return b"" if report is None else write_document(report)
 
@@ -258,6 +264,7 @@ class PartyMail:
                 wish = read_document(answer, Wish)
                 if wish.part == part and wish.job == letter.job:
                     self._loop.post(Subject(letter.job, part), WishReceived(wish))
+                    self._end_without_way(Subject(letter.job, part), party)
         except PartyMessageError as error:
             self._around.failed(f"answer of party {party}", error)
 
@@ -306,8 +313,13 @@ class PartyMail:
                 for party in {one.id for one in machine.state.parts} - {*machine.state.gone}:
                     if (failure := self._no_way(party)) is not None:
                         self._loop.post(subject, PartyGone(party, failure))
-            elif isinstance(machine, PartMachine) and (failure := self._no_way(machine.state.initiator.id)) is not None:
-                self._loop.post(subject, InitiatorGone(failure))
+            elif isinstance(machine, PartMachine):
+                self._end_without_way(subject, machine.state.initiator.id)
+
+    def _end_without_way(self, subject: Subject, initiator: str) -> None:
+        """Let a part end if there is no way to its initiator, perhaps since its wish was on the way."""
+        if (failure := self._no_way(initiator)) is not None:
+            self._loop.post(subject, InitiatorGone(failure))
 
     def _no_way(self, party: str) -> PartFailure | None:
         """Return why there is no way to a party, None if there is one."""
@@ -321,6 +333,6 @@ class PartyMail:
 
 def _decoded(body: bytes, of: Any, party: str) -> Any:
     try:
-        return msgspec.json.decode(body, type=of)
+        return _decoders[of].decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise PartyMessageError(f"a message of party {party} is malformed: {error}", party=party) from None

@@ -60,6 +60,9 @@ class BoundService(Struct, frozen=True):
     bound: float
 
 
+_read_services: Final = msgspec.json.Decoder(dict[str, BoundService]).decode
+
+
 class ModelAbout(Struct, frozen=True, kw_only=True):
     """What a party knows of a model beside its values: the files of its training job, as JSON.
 
@@ -77,6 +80,9 @@ class ModelAbout(Struct, frozen=True, kw_only=True):
     loaded: Mapping[str, int] = field(default_factory=dict)
 
 
+_read_about: Final = msgspec.json.Decoder(ModelAbout).decode
+
+
 class ModelManifest(Struct, frozen=True, kw_only=True):
     """The first file of an archive. `digests` has the SHA-256 of each model by its component."""
 
@@ -85,6 +91,9 @@ class ModelManifest(Struct, frozen=True, kw_only=True):
     role: str
     party: str
     digests: Mapping[str, str]
+
+
+_read_manifest: Final = msgspec.json.Decoder(ModelManifest).decode
 
 
 def trained_version(version: str) -> str:
@@ -133,7 +142,7 @@ class ModelStore:
         if not path.is_file():
             return None
         try:
-            return msgspec.json.decode(path.read_bytes(), type=ModelAbout)
+            return _read_about(path.read_bytes())
         except msgspec.MsgspecError as error:
             raise UnreadableError(f"{path} is damaged: {error}", hint="Import the model again.") from None
 
@@ -164,7 +173,7 @@ class ModelStore:
         if not path.is_file():
             return {}
         try:
-            return msgspec.json.decode(path.read_bytes(), type=dict[str, BoundService])
+            return _read_services(path.read_bytes())
         except msgspec.MsgspecError as error:
             raise UnreadableError(f"{path} is damaged: {error}", hint="Remove it, and bind the models again.") from None
 
@@ -216,7 +225,7 @@ class ModelStore:
         """Return the manifest of an archive. UsageError: it is none of Weft. InputLimitError: it is too large."""
         with _opened(archive) as file:
             try:
-                manifest = msgspec.json.decode(file.read(_MANIFEST), type=ModelManifest)
+                manifest = _read_manifest(file.read(_MANIFEST))
             except (KeyError, msgspec.MsgspecError) as error:
                 raise UsageError(
                     f"the archive has no valid {_MANIFEST}: {error}", hint="Use one that `flow model export` has made."

@@ -65,12 +65,32 @@ class PartEvents(NamedTuple):
 
 
 class _Process:
-    """A process of a part."""
+    """A process of a part. `begun`: its task runs, which tells its end; a run that is cancelled before tells nothing.
+
+    `reason` says why it was told to stop.
+    """
 
     def __init__(self, gate: PartGate, traffic: TrafficWriter) -> None:
         self.gate, self.traffic = gate, traffic
         self.run: Run | None = None
         self.reason = ""
+        self.begun = False
+
+    def begin(self) -> str:
+        """Begin the task; return the reason if it was told to stop before."""
+        self.begun = True
+        return self.reason
+
+    def stop(self, reason: str) -> None:
+        """Stop it: now if its task runs, else when that begins."""
+        self.reason = reason
+        self.gate.stop(reason)
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel its run, if it was told to stop and its task runs."""
+        if self.reason and self.begun and self.run is not None:
+            self.run.cancel(self.reason)
 
 
 class PartRunner:
@@ -126,8 +146,7 @@ class PartRunner:
             with self._lock:
                 del self._processes[key, part]
             raise
-        if process.reason:  # it was stopped meanwhile
-            process.run.cancel(process.reason)
+        process.cancel()  # it may have been stopped meanwhile
 
     def go(self, key: AttemptKey, part: Party) -> None:
         """Let a prepared process begin its work."""
@@ -141,12 +160,9 @@ class PartRunner:
         with self._lock:
             process = self._processes.get((key, part))
         if process is None:
-            self._events.ended(key, part, PartEnd(CANCELED, {"code": "WEFT502", "message": reason}))
+            self._events.ended(key, part, _stopped(reason))
         else:
-            process.reason = reason
-            process.gate.stop(reason)
-            if process.run is not None:
-                process.run.cancel(reason)
+            process.stop(reason)
 
     def alive(self) -> list[tuple[AttemptKey, Party]]:
         """Return the attempts whose processes have not ended."""
@@ -164,7 +180,7 @@ class PartRunner:
         def body(ctx: TaskContext, _inputs: object) -> None:
             end = PartEnd(FAILED, {"code": "WEFT900", "message": "the part has a fault"})
             try:
-                end = self._run(ctx, key, part, folder, process)
+                end = _stopped(reason) if (reason := process.begin()) else self._run(ctx, key, part, folder, process)
             except WeftError as error:
                 end = PartEnd(CANCELED if process.reason else FAILED, _error(error))
             finally:
@@ -200,7 +216,7 @@ class PartRunner:
                 raise
             return PartEnd(FAILED, {"code": error.code, "message": error.message, "hint": hint})
         if process.reason:
-            return PartEnd(CANCELED, {"code": "WEFT502", "message": process.reason})
+            return _stopped(process.reason)
         found: dict[str, Any] = {}
         with suppress(OSError, ValueError):
             found = json.loads((folder / "result.json").read_text())
@@ -209,6 +225,10 @@ class PartRunner:
         if isinstance(found.get("error"), dict):
             return PartEnd(FAILED, found["error"])
         return PartEnd(FAILED, {"code": "WEFT501", "message": _how(result), "hint": hint})
+
+
+def _stopped(reason: str) -> PartEnd:
+    return PartEnd(CANCELED, {"code": "WEFT502", "message": reason})
 
 
 def _sweep(attempt: Path) -> None:

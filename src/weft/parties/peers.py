@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -44,6 +44,9 @@ class Peer(Struct, frozen=True):
     def may_act_as(self, role: str) -> bool:
         """Whether it may act in a role."""
         return not self.roles or role in self.roles
+
+
+_read_peer: Final = msgspec.json.Decoder(Peer).decode
 
 
 class Peers:
@@ -163,7 +166,7 @@ def _signature(folder: Path) -> tuple[tuple[str, int, int, int], ...]:
 def _read(folder: Path, name: str) -> Peer:
     path = folder / "peers" / name
     try:
-        peer = msgspec.json.decode(read_file(folder, "peers", name), type=Peer)
+        peer = _read_peer(read_file(folder, "peers", name))
         facts = read_certificate(peer.certificate.encode())
     except (msgspec.MsgspecError, PartyIdentityError) as error:
         raise UnreadableError(f"{path} is damaged: {error}") from None

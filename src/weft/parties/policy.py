@@ -74,6 +74,9 @@ class SitePolicy(Struct, frozen=True, forbid_unknown_fields=True):
     client_names: tuple[str, ...] = ()
 
 
+_read_policy: Final = msgspec.json.Decoder(SitePolicy).decode
+
+
 STRICTEST: Final = SitePolicy(approval=ALWAYS, data=GRANTED)
 
 
@@ -99,7 +102,7 @@ def read_policy(folder: Path) -> SitePolicy:
     except (NotFoundError, FileNotFoundError):
         return SitePolicy()
     try:
-        found = msgspec.json.decode(text, type=SitePolicy)
+        found = _read_policy(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{folder / POLICY} is wrong: {error}",

@@ -37,6 +37,9 @@ class ModelMessage(Struct, frozen=True):
     migration: ModelMigration | None = None
 
 
+_read_message: Final = msgspec.json.Decoder(ModelMessage).decode
+
+
 class SitePublishing:
     """The models in use at one party. `reach(party, path, body)` returns the answer of another party."""
 
@@ -107,7 +110,7 @@ class SitePublishing:
     def asked(self, peer: Peer, body: bytes) -> bytes:
         """Do what another party of a model asks. PartyIdentityError: it has no part in the model."""
         try:
-            message = msgspec.json.decode(body, type=ModelMessage)
+            message = _read_message(body)
         except msgspec.MsgspecError as error:
             raise PartyMessageError(
                 f"party {peer.id} has sent a message that is malformed: {error}", party=peer.id

@@ -57,6 +57,9 @@ class ValueMessage(Struct, frozen=True, array_like=True):
     data: bytes
 
 
+_read_message: Final = msgspec.msgpack.Decoder(ValueMessage).decode
+
+
 class ValueGate(Protocol):
     """The receiver of values for one part."""
 
@@ -235,7 +238,7 @@ class ValueHub:
         is no such attempt.
         """
         try:
-            message = msgspec.msgpack.decode(body, type=ValueMessage)
+            message = _read_message(body)
         except msgspec.MsgspecError as error:
             raise PartyMessageError(f"a value of party {sender} is malformed: {error}", party=sender) from None
         source, to = Party(*message.source), Party(*message.to)

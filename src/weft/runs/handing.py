@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,7 @@ from weft.runs.reading import read_run
 from weft.runs.records import ACTIVE, INTERRUPTED
 from weft.runtime.clock import RealClock
 from weft.store.artifacts import PROJECT, PackedProject
+from weft.store.folders import unowned
 from weft.store.remote import shown
 from weft.store.run_log import LogSegment, RunLog, read_owner
 from weft.store.shared import SharedStorage, unpack
@@ -93,11 +94,14 @@ def settle(url: str, key: str, base: Path, look: Callable[[], None], clock: Wall
     run = key.rpartition("-")[0]
     state = StateRoot(base / ".weft")
     pause = threading.Event()
-    if state.folder(run).exists():
-        while owned(state.folder(run)):
+    while (folder := state.folder(run)).exists():
+        if owned(folder):
             look()
             pause.wait(_LOOK_S)
-        return run
+        elif read_owner(folder).released:  # a former driver may be about to remove it
+            leave(key, base, begun=True)
+        else:
+            return run
     storage = SharedStorage(url)
     log = RunLog(storage, key, clock.wall)
     segments = log.read()
@@ -140,13 +144,21 @@ def _unpack_project(storage: SharedStorage, segments: Sequence[LogSegment], base
             os.unlink(archive)
 
 
-def leave(url: str, key: str, base: Path) -> None:
-    """Remove what `settle` has made, if all of it is at the URL."""
+def leave(key: str, base: Path, *, begun: bool) -> None:
+    """Remove what `settle` has made, if the run has not begun there, or is at the URL or was removed there since.
+
+    What another driver has made meanwhile stays.
+    """
     folder = StateRoot(base / ".weft").folder(key.rpartition("-")[0])
-    token = read_owner(folder)
-    lease = RunLog(SharedStorage(url), key, _CLOCK.wall).lease(token) if token else None
-    if not token or (lease is not None and not lease.until):
-        shutil.rmtree(base, ignore_errors=True)
+    with ExitStack() as lock, suppress(ConflictError):
+        with suppress(FileNotFoundError):
+            lock.enter_context(unowned(folder))
+        owner = read_owner(folder)
+        if owner.released or not (begun or owner.token):
+            gone = base.with_name(f"{base.name}.{os.urandom(4).hex()}")
+            with suppress(OSError):
+                base.rename(gone)  # in one step: the next driver may begin at once
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 # ------------------------------------------------------------------------------------------------------- the follower

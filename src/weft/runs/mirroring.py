@@ -7,7 +7,6 @@ its folder has all of it, and nothing is left at the URL.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
@@ -21,7 +20,7 @@ from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftErro
 from weft.store.artifacts import ARTIFACTS, PROJECT, PackedProject, read_artifacts
 from weft.store.folders import LOCK_NAME
 from weft.store.remote import shown
-from weft.store.run_log import LEASE_S, OWNER, FilePiece, LogSegment, RunLog, logs_of, read_owner
+from weft.store.run_log import LEASE_S, OWNER, FilePiece, LastOwner, LogSegment, RunLog, logs_of, read_owner
 from weft.store.shared import SharedStorage, fetch
 from weft.store.state import (
     CONTROL,
@@ -105,7 +104,7 @@ class RunMirror:
             )
             return
         log = RunLog(storage, self._key, self._now)
-        mine = read_owner(self._folder)
+        mine = read_owner(self._folder).token
 
         def check(segments: Sequence[LogSegment]) -> None:
             if segments[-1].token != mine:
@@ -116,7 +115,7 @@ class RunMirror:
         if earlier and earlier[-1].token != mine:
             restore(self._held, earlier, storage)
             self._note(f"{self._folder.name} goes on from {shown(self._url)}, where {earlier[-1].host} has left it")
-        _write(self._folder, OWNER, json.dumps({"token": log.token}).encode())
+        self._own(LastOwner(log.token))
         for gone in (followed_file(self._folder), self._folder / DRIVER):
             gone.unlink(missing_ok=True)
         self._thread = threading.Thread(target=self._keep, name=f"mirror of {self._folder.name}", daemon=True)
@@ -154,14 +153,22 @@ class RunMirror:
         if self._storage is None or self._lost:
             return
         if self.keep and self._log is not None:
-            self._guarded(self._send)
-            self._guarded(RunLog.release)
+            self._guarded(self._leave)
             return
         with suppress(WeftError):  # they cost room, and no run reads them
             if self._log is not None:
                 self._log.check_owned()
                 self._log.remove()
             self._storage.remove(self._key)
+
+    def _leave(self, log: RunLog) -> None:
+        """Leave all of the run at the URL. Whoever sees the release may remove the log, so it is noted before."""
+        self._send(log)
+        self._own(LastOwner(log.token, released=True))
+        log.release()
+
+    def _own(self, owner: LastOwner) -> None:
+        _write(self._folder, OWNER, msgspec.json.encode(owner))
 
     # -------------------------------------------------------------------------------------------------------- sending
 

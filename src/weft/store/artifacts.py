@@ -38,6 +38,9 @@ class TakenArtifact(Struct, frozen=True):
     object: SharedObject
 
 
+_read_taken: Final = msgspec.json.Decoder(TakenArtifact).decode
+
+
 def add_artifact(folder: str, path: str, found: SharedObject) -> None:
     """Add an output to the folder of a run. OSError: it cannot be written."""
     line = msgspec.json.encode(TakenArtifact(path, found)) + b"\n"
@@ -56,5 +59,5 @@ def read_artifacts(folder: Path) -> dict[str, SharedObject]:
     except FileNotFoundError:
         return {}
     whole = [line for line in lines if line.endswith(b"\n")]
-    found = [msgspec.json.decode(line, type=TakenArtifact) for line in whole]
+    found = [_read_taken(line) for line in whole]
     return {one.path: one.object for one in found}

@@ -13,7 +13,6 @@ A lease, which the owner renews, says only when another one may begin. It costs 
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import threading
@@ -39,7 +38,7 @@ LEASE_S: Final = 60.0
 RUNS: Final = "runs"
 """The folder at a URL with the logs of runs."""
 OWNER: Final = "lease.json"
-"""In the folder of a run: the token of its last owner here."""
+"""In the folder of a run: the token of its last owner here, and whether that has left all of the run at the URL."""
 _MAGIC: Final = b"weftlog1"
 _CHECK: Final = 4
 _READERS: Final = 8
@@ -74,11 +73,18 @@ class LogSegment(Struct, frozen=True, kw_only=True):
     over: bool = False
 
 
+# Several threads read: the fields of the type must be known before (see `weft.model.records.converter`).
+_read_segment: Final = msgspec.msgpack.Decoder(LogSegment).decode
+
+
 class RunLease(Struct, frozen=True, kw_only=True):
     """Until when an owner expects to live, in seconds since 1970; 0: it has released the run."""
 
     until: float
     host: str
+
+
+_read_lease: Final = msgspec.json.Decoder(RunLease).decode
 
 
 def encoded(segment: LogSegment) -> bytes:
@@ -93,7 +99,7 @@ def decoded(data: bytes) -> LogSegment | None:
     body = data[head:]
     if data[: len(_MAGIC)] != _MAGIC or zlib.crc32(body) != int.from_bytes(data[len(_MAGIC) : head], "big"):
         return None
-    return msgspec.msgpack.decode(body, type=LogSegment)
+    return _read_segment(body)
 
 
 class RunLog:
@@ -174,7 +180,7 @@ class RunLog:
     def lease(self, token: str) -> RunLease | None:
         """Return the lease of an owner; None: it has none."""
         try:
-            return msgspec.json.decode(self._storage.read(self._lease(token)), type=RunLease)
+            return _read_lease(self._storage.read(self._lease(token)))
         except (NotFoundError, msgspec.DecodeError):
             return None
 
@@ -344,9 +350,19 @@ def remove_run(url: str, key: str, owner: str | None, now: Callable[[], float]) 
     release_projects(storage, key)
 
 
-def read_owner(folder: Path) -> str:
-    """Return the token of the last owner of a run in this folder; "": none is known."""
+class LastOwner(Struct, frozen=True):
+    """The last owner of a run in a folder: its token, and whether it has ended and left all of the run at the URL."""
+
+    token: str = ""
+    released: bool = False
+
+
+_read_owner: Final = msgspec.json.Decoder(LastOwner).decode
+
+
+def read_owner(folder: Path) -> LastOwner:
+    """Return the last owner of a run in this folder; its token is "" if none is known."""
     try:
-        return str(json.loads((folder / OWNER).read_bytes())["token"])
-    except (FileNotFoundError, ValueError, KeyError):
-        return ""
+        return _read_owner((folder / OWNER).read_bytes())
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return LastOwner()

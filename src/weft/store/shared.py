@@ -46,6 +46,9 @@ class SharedObject(msgspec.Struct, frozen=True, kw_only=True):
     modified_ns: int = 0
 
 
+_read_description: Final = msgspec.json.Decoder(SharedObject).decode
+
+
 class SharedStorage:
     """The objects below a URL. Safe for any thread.
 
@@ -132,7 +135,7 @@ class SharedStorage:
         self._fs.invalidate_cache()
         try:
             data = self._asked("read from", lambda: self._fs.cat_file(self._at(f"{name}.json")))
-            return msgspec.json.decode(data, type=SharedObject)
+            return _read_description(data)
         except (NotFoundError, msgspec.DecodeError):
             return None
 

@@ -1,12 +1,23 @@
 """The ends of processes of parts: what is told of them, and what they leave."""
 
 import os
+import queue
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tests.integration.places import DEADLINE_S
 from weft.frontends.federated.components.programs import sweep_programs
+from weft.frontends.federated.schema import Party
 from weft.operators.call import CommandResult
-from weft.parties.parts import _environment, _how, _sweep
+from weft.parties.part_folders import PartFolders
+from weft.parties.parts import PartEvents, PartRunner, _environment, _how, _sweep
+from weft.parties.values import AttemptKey, ValueHub
+from weft.runtime.clock import RealClock
+from weft.wiring.session import Session
+
+if TYPE_CHECKING:
+    from weft.frontends.federated.components.process import PartTask
 
 
 @pytest.mark.parametrize(
@@ -52,3 +63,17 @@ def test_parts_know_the_environments_of_providers_from_any_folder(monkeypatch):
     assert "WEFT_OTHER" not in found
     monkeypatch.delenv("WEFT_TORCH")
     assert "WEFT_TORCH" not in _environment()
+
+
+def test_a_process_that_is_stopped_before_or_while_it_begins_is_told_to_have_ended(tmp_path):
+    part, ends, task = Party("host", "2"), queue.SimpleQueue[Any](), cast("PartTask", None)
+    events = PartEvents(lambda *_: None, lambda *_: None, lambda key, _, end: ends.put((key, end.status)))
+    hub = ValueHub("2", lambda *_: b"", lambda *_: None, lambda *_: None)
+    with Session("threads", workers=1) as session:
+        runner = PartRunner(session, hub, PartFolders(tmp_path / "jobs"), tmp_path, events, RealClock())
+        for number in range(20):
+            key = AttemptKey("job", 1, "a", number)
+            runner.start(key, part, lambda folder, socket, token: task)
+            runner.stop(key, part, "enough")
+            assert ends.get(timeout=DEADLINE_S) == (key, "canceled")
+        assert runner.alive() == []

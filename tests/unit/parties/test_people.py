@@ -3,14 +3,17 @@
 import json
 import threading
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.integration.places import until
-from tests.unit.parties.works import TOY, Works, toy_conf
+from tests.unit.parties.works import TOY, Works, peer_of, toy_conf
+from weft.frontends.federated.coordination.records import ComponentOrder, JobPhase, Want
 from weft.model.errors import DiskFullError
 from weft.parties.following import followed
 from weft.parties.http.ports import ModelFilter
-from weft.parties.mail import WISH_PATH
+from weft.parties.mail import WISH_PATH, WishMessage
 from weft.parties.policy import ALWAYS, LivePolicy, SitePolicy, write_policy
 from weft.parties.report_page import report_page
 from weft.parties.values import VALUES_PATH
@@ -98,10 +101,47 @@ def test_a_party_that_removes_the_initiator_of_a_job_ends_its_part_and_has_its_c
     job = works.of["1"].submit(toy_conf(), TOY)
     until(lambda: host.work.cores.holders() and host.status(job) == "running", "the part that runs")
     works.remove("1", at="2")
+    check_removed(works, job)
+
+
+def test_a_part_ends_whose_initiator_is_removed_while_the_first_wish_is_on_its_way(works, monkeypatch):
+    host, carry = works.of["2"], works.carry
+    host.asks = False
+
+    def carried(sender, to, path, body):
+        if path != WISH_PATH or works.removed:
+            return carry(sender, to, path, body)
+        works.remove("1", at="2")
+        return host.work.handlers()[path](peer_of("1"), body)
+
+    monkeypatch.setattr(works, "carry", carried)
+    check_removed(works, works.of["1"].submit(toy_conf(), TOY))
+
+
+def test_a_wish_that_comes_after_the_removal_of_its_initiator_starts_nothing(works):
+    host = works.of["2"]
+    host.asks = False
+    works.full["2"] = {VALUES_PATH}
+    job = works.of["1"].submit(toy_conf(), TOY)
+    until(lambda: host.work.cores.holders() and host.status(job) == "running", "the part that runs")
+    works.remove("1", at="2")
+    check_removed(works, job)
+    (part,) = host.work.participations(job)
+    assert part.wish is not None
+    order = ComponentOrder(len(part.components), Want.PREPARE)
+    late = replace(part.wish, version=99, phase=JobPhase.RUN, job_status="running", components={"secure_add_0": order})
+    host.work.handlers()[WISH_PATH](peer_of("1"), msgspec.json.encode(WishMessage(late)))
+    check_removed(works, job)
+
+
+def check_removed(works, job):
+    """Check that a job has ended at both parties, and has left nothing, since party 2 has removed party 1."""
     assert [one.ended(job) for one in works.of.values()] == ["failed", "failed"]
     for one in works.of.values():
         assert one.jobs.show(job)["cause"]["message"] == "party 1 is not known to party 2"
+    host = works.of["2"]
     until(lambda: not host.work.cores.holders() and host.idle(), "the end of the part")
+    assert not host.work.hub.attempts(job)
 
 
 def test_a_job_fails_when_its_initiator_removes_a_partner_and_sends_it_nothing_more(works):

@@ -44,6 +44,11 @@ def toy_conf(*, host: str = "2", initiator: str = "1", **parameters: Any) -> dic
     }
 
 
+def peer_of(id: str) -> Peer:
+    """Return a party as another one knows it."""
+    return Peer(id=id, name=id, address="", certificate="", signing_key=b"", fingerprint="")
+
+
 class OneWork:
     """A party: its work, its jobs as clients see them, and what went wrong in it."""
 
@@ -173,12 +178,11 @@ class Works:
         receiver = self.of.get(to)
         if receiver is None or {sender, to} & self.cut:
             raise PartyUnreachableError(f"party {to} does not answer", party=to)
-        peer = Peer(id=sender, name=sender, address="", certificate="", signing_key=b"", fingerprint="")
         try:
             self.check_known(sender, to)
             if path in self.full.get(to, ()):
                 raise DiskFullError("the disk of /parties/2 is full")
-            return receiver.work.handlers()[path](peer, body)
+            return receiver.work.handlers()[path](peer_of(sender), body)
         except WeftError as error:  # as on a real line
             raise error_of(report_of(error, to), to) from None
 

@@ -8,8 +8,9 @@ import pytest
 from tests.objects import Objects
 from weft.model.errors import CapacityError, UsageError
 from weft.runs import mirroring
+from weft.runs.handing import leave
 from weft.runs.mirroring import RunMirror, adopt
-from weft.store.run_log import FilePiece, RunLog
+from weft.store.run_log import FilePiece, RunLog, read_owner, remove_run
 from weft.store.shared import SharedStorage
 from weft.store.state import RunFolder, StateRoot
 
@@ -208,24 +209,53 @@ def test_a_log_that_could_not_be_written_anew_is_as_it_was(mirror, held, url, cl
 def test_a_lease_that_could_not_be_renewed_is_renewed_as_soon_as_that_works(held, url, clock, notes, monkeypatch):
     monkeypatch.setattr(mirroring, "_LOOK_S", 0.01)
     tries = []
-    works = threading.Event()
+    renewed = threading.Event()
     renew = RunLog.renew
 
     def refuse(log):
-        if not works.is_set():
-            tries.append(1)
-            if len(tries) == 3:
-                works.set()
+        tries.append(1)
+        if 1 < len(tries) < 5:
             raise CapacityError("the URL does not answer")
         renew(log)
-        renewed.set()
+        if len(tries) == 5:
+            renewed.set()
 
+    monkeypatch.setattr(RunLog, "renew", refuse)
     mirror = RunMirror(held, url, KEY, notes.append, clock)
     mirror.open()
-    renewed = threading.Event()
-    monkeypatch.setattr(RunLog, "renew", refuse)
     try:
         assert renewed.wait(60)
     finally:
         mirror.close()
-    assert len(tries) == 3
+    assert len(tries) == 5
+
+
+def test_a_driver_leaves_nothing_at_its_machine_when_its_run_is_at_the_url_or_was_deleted_since(
+    mirror, held, url, clock, tmp_path
+):
+    mirror.keep = True
+    leave(KEY, tmp_path / "a", begun=True)
+    assert held.path.exists(), "its run has not ended"
+    mirror.close()
+    held.release()
+    remove_run(url, KEY, None, clock)
+    assert not SharedStorage(url).names("runs")
+    leave(KEY, tmp_path / "a", begun=True)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_driver_leaves_at_its_machine_what_could_not_be_written_to_the_url(
+    mirror, held, url, clock, tmp_path, monkeypatch
+):
+    mirror.keep = True
+    (held.path / "events").write_text("the end\n")
+
+    def broken(log, pieces, *, over=False):
+        raise CapacityError("the URL does not answer")
+
+    monkeypatch.setattr(RunLog, "append", broken)
+    mirror.close()
+    held.release()
+    leave(KEY, tmp_path / "a", begun=True)
+    assert (held.path / "events").exists()
+    assert RunLog(SharedStorage(url), KEY, clock).lease(read_owner(held.path).token).until > clock()

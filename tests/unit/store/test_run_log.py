@@ -1,11 +1,15 @@
 """The log of a run at a URL: one order, one owner, and torn objects that count for nothing."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 
 import fsspec
 import pytest
 
+from tests.integration.places import SOURCE
 from tests.objects import Objects
 from tests.servers import s3_bucket, s3_endpoint
 from weft.model.errors import CapacityError, ConflictError, UsageError
@@ -284,3 +288,21 @@ def test_a_reader_of_what_is_forgotten_meanwhile_reads_what_took_its_place(begin
 
     monkeypatch.setattr(storage, "read", slow_read)
     assert texts(owner.read(2)) == ["both"]
+
+
+FIRST_READ = """
+import sys
+from weft.store.run_log import FilePiece, LogSegment, decoded, encoded
+
+data = encoded(LogSegment(number=1, epoch=1, token="t", host="h", pieces=(FilePiece(name="a", data=b"b"),)))
+sys.setprofile(lambda frame, event, arg: event == "call" and print(frame.f_globals.get("__name__", "?")))
+decoded(data)
+sys.setprofile(None)
+"""
+
+
+def test_the_first_segments_of_a_process_may_be_read_by_several_threads():
+    environ = os.environ | {"PYTHONPATH": str(SOURCE)}
+    found = subprocess.run([sys.executable, "-c", FIRST_READ], env=environ, capture_output=True, text=True, check=True)
+    called = {name.partition(".")[0] for name in found.stdout.split()}
+    assert called == {"weft"}, "msgspec collects the fields of a type, which crashes processes with several threads"

@@ -305,6 +305,31 @@ def test_cores_go_back_if_the_initiator_is_not_heard_of_for_long():
     assert not job.parts[HOST].holds
 
 
+@pytest.mark.parametrize(("phase", "queued"), [(JobPhase.RESERVE, [ARBITER]), (JobPhase.RUN, [])])
+def test_a_part_whose_initiator_was_gone_for_a_moment_stays_at_its_end_and_fails_the_job(phase, queued):
+    job = Job(does=lambda *_: None, queued=queued).begin()
+    assert job.state.phase is phase
+    late = job.parts[HOST].wish
+    assert late is not None
+    gone = PartFailure("party 1 is not known to party 2", "2")
+    state, effects = p.participate(job.parts[HOST], p.InitiatorGone(gone), job.now)
+    for one in effects:
+        if isinstance(one, p.StopProcess):
+            end = p.ProcessEnded(one.component, one.epoch, one.attempt, PartStatus.CANCELED, PartFailure(one.reason))
+            state, _ = p.participate(state, end, job.now)
+    assert state.over
+    late = replace(late, version=late.version + 1)
+    state, effects = p.participate(state, p.WishReceived(late), job.now)
+    assert state.wish is not None
+    assert state.wish.cause == gone
+    assert effects == []
+    assert state.report is not None
+    job.parts[HOST] = state
+    job.post(None, c.ReportReceived(state.report))
+    assert (job.state.status, job.state.settled) == ("failed", True)
+    assert {cause.message for cause in job.causes()} == {gone.message}
+
+
 def test_wishes_of_others_and_broken_documents_are_not_taken():
     job = Job().begin()
     wish = job.parts[HOST].wish

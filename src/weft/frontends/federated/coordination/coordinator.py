@@ -108,6 +108,9 @@ class Coordination(Struct, frozen=True, kw_only=True):
     settled: bool = False
 
 
+_read: Final = msgspec.json.Decoder(Coordination).decode
+
+
 # -------------------------------------------------------------------------------------------------------------- events
 
 
@@ -446,13 +449,16 @@ def _moved(state: Coordination, now: float, effects: list[CoordinationEffect]) -
 
 
 def _ended_early(state: Coordination, now: float) -> Coordination | None:
-    """Return the ended job if a part has refused it, is away for too long, or its time is over."""
+    """Return the ended job if a part has refused it, ended or is away for too long, or if its time is over."""
     for part in state.parts:
         report = state.reports.get(str(part))
         if (failure := _versions_differ(state, part)) is not None:
             return _finished(state, FAILED, failure, now)
         if report is not None and report.epoch == state.epoch and report.phase is PartPhase.REFUSED:
             return _finished(state, FAILED, PartFailure(f"{part} refused: {report.reason}", part.id), now)
+        if report is not None and report.epoch == state.epoch and report.phase is PartPhase.ENDED:
+            message = report.reason or f"{part} has ended its part"
+            return _finished(state, FAILED, PartFailure(message, part.id), now)
         if _given_up(state, part, now):
             message = f"{part} did not answer for {state.fail_after:g} s{_why_not(state, part.id)}"
             return _finished(state, FAILED, PartFailure(message, part.id, "WEFT604"), now)
@@ -672,4 +678,4 @@ def _share(text: str) -> float:
 
 def read_coordination(data: bytes | str) -> Coordination:
     """Return a state of JSON."""
-    return msgspec.json.decode(data, type=Coordination)
+    return _read(data)

@@ -70,6 +70,9 @@ class Participation(Struct, frozen=True, kw_only=True):
     protocols: Mapping[str, int] = field(default_factory=dict)
 
 
+_read: Final = msgspec.json.Decoder(Participation).decode
+
+
 # -------------------------------------------------------------------------------------------------------------- events
 
 
@@ -240,7 +243,7 @@ def _taken(
             if wish.part != state.part or wish.initiator != state.initiator:
                 return state
             state = replace(state, heard=now)
-            if not is_newer(wish, state.wish):
+            if not is_newer(wish, state.wish) or _comes_late(wish, state.wish):
                 return state
             if state.wish is None or wish.epoch > state.wish.epoch:
                 # Each epoch is asked for anew: grants and approvals may have been taken back since the last one.
@@ -292,6 +295,12 @@ def _taken(
             return _restarted(state, now)
         case _:
             return state
+
+
+def _comes_late(wish: Wish, known: Wish | None) -> bool:
+    """Whether a wish was on its way when the part ended without its initiator. An end is final in its epoch."""
+    ended = known is not None and known.phase is JobPhase.END and known.epoch == wish.epoch
+    return ended and wish.phase is not JobPhase.END
 
 
 def _restarted(state: Participation, now: float) -> Participation:
@@ -454,7 +463,7 @@ def _reported(state: Participation, wish: Wish, effects: list[ParticipationEffec
         version=0 if old is None else old.version,
         wish_version=wish.version,
         phase=_phase(state, wish),
-        reason=state.refused or state.waits_for,
+        reason=state.refused or state.waits_for or _why_ended(wish),
         silent=silent,
         hindered={party: why for party, why in state.hindered.items() if party in silent},
         components=state.components,
@@ -464,6 +473,10 @@ def _reported(state: Participation, wish: Wish, effects: list[ParticipationEffec
         return state
     effects.append(SendReport())
     return replace(state, report=replace(report, version=report.version + 1))
+
+
+def _why_ended(wish: Wish) -> str:
+    return wish.cause.message if wish.phase is JobPhase.END and wish.cause is not None else ""
 
 
 def _phase(state: Participation, wish: Wish) -> PartPhase:
@@ -480,4 +493,4 @@ def _phase(state: Participation, wish: Wish) -> PartPhase:
 
 def read_participation(data: bytes | str) -> Participation:
     """Return a state of JSON."""
-    return msgspec.json.decode(data, type=Participation)
+    return _read(data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -139,6 +139,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 Document = TypeVar("Document", Wish, Report)
 _encoder = msgspec.json.Encoder()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {one: msgspec.json.Decoder(one) for one in (Wish, Report)}
 
 
 def write_document(document: Wish | Report) -> bytes:
@@ -149,9 +150,10 @@ def write_document(document: Wish | Report) -> bytes:
 def read_document(data: bytes | str, of: type[Document]) -> Document:
     """Return a document of JSON. PartyMessageError: it is none."""
     try:
-        return msgspec.json.decode(data, type=of)
+        found: Document = _decoders[of].decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise PartyMessageError(f"a document of a job is malformed: {error}") from None
+    return found
 
 
 def is_newer(document: Wish | Report, than: Wish | Report | None) -> bool:
