@@ -82,7 +82,7 @@ from weft.parties.job_rules import (
 from weft.parties.ledger import JobEntry
 from weft.parties.loop import PartyLoop, Subject
 from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
-from weft.parties.mail import REQUEST_PATH, PartyMail, RequestMessage
+from weft.parties.mail import PartyMail
 from weft.parties.outbox import Letter
 from weft.parties.parts import PartEnd, PartEvents, PartRunner
 from weft.parties.values import AttemptKey, ValueHub
@@ -247,8 +247,7 @@ class PartyWork(JobRecords):
         """Stop a job at all its parties; a partner asks its initiator. NotFoundError: there is no such job."""
         entry = self.entry(id)
         if not entry.mine:
-            message = msgspec.json.encode(RequestMessage(id, "stop", status))
-            self.mail.reach(entry.initiator, REQUEST_PATH, message)
+            self.mail.request(id, entry.initiator, "stop", status)
             return
         with self._lock:
             driver = self._drivers.get(id)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.integration.places import until
 from tests.unit.parties.works import TOY, Works, toy_conf
+from weft.frontends.federated.coordination import participant
 from weft.model.errors import DiskFullError
 from weft.parties.following import followed
 from weft.parties.http.ports import ModelFilter
@@ -112,11 +113,41 @@ def test_a_job_fails_when_its_initiator_removes_a_partner_and_sends_it_nothing_m
     assert guest.ended(job) == "failed"
     assert guest.jobs.show(job)["cause"] == {
         "message": "party 2 is not known to party 1",
-        "party": "2",
+        "party": "1",
         "code": "WEFT601",
         "hint": "",
     }
     until(guest.idle, "the end of all that the guest sends")
+
+
+def removed_by_its_initiator(works):
+    """Begin a job whose host holds cores and sends nothing; then its guest removes the host. Return the job."""
+    guest, host = works.of["1"], works.of["2"]
+    host.asks = False
+    works.full["2"] = {VALUES_PATH}
+    job = guest.submit(toy_conf(), TOY)
+    until(lambda: host.work.cores.holders() and host.status(job) == "running", "the part that runs")
+    works.remove("2", at="1")
+    assert guest.ended(job) == "failed"
+    return job
+
+
+def test_a_part_ends_when_its_initiator_has_removed_the_party(works, monkeypatch):
+    monkeypatch.setattr(participant, "PROBE_S", 0.2)
+    host = works.of["2"]
+    job = removed_by_its_initiator(works)
+    assert host.ended(job) == "failed"
+    cause = host.jobs.show(job)["cause"]
+    assert (cause["message"], cause["party"]) == ("party 2 is not known to party 1", "1")
+    until(lambda: not host.work.cores.holders() and host.idle(), "the end of the part")
+
+
+def test_a_removed_party_can_stop_its_part(works):
+    host = works.of["2"]
+    job = removed_by_its_initiator(works)
+    host.jobs.stop(job, "canceled")
+    assert host.ended(job) == "failed"
+    until(lambda: not host.work.cores.holders() and host.idle(), "the end of the part")
 
 
 def test_a_party_with_a_full_disk_tells_its_people_and_its_partner(works, monkeypatch):
