@@ -1,8 +1,8 @@
 """The metrics of components under the names of FATE, for its clients.
 
 FATE names the metrics of an `Evaluation` after the component whose predictions it has: `hetero_lr_0` has the single
-figures, and `hetero_lr_0_roc`, `hetero_lr_0_ks_fpr` and others are curves. The namespace is the kind of rows; one such as
-`train/hetero_lr_0` names the component as well. Source: `federatedml/evaluation` of 1.9.
+figures, and `hetero_lr_0_roc`, `hetero_lr_0_ks_fpr` and others are curves. The namespace is the kind of rows; one such
+as `train/hetero_lr_0` names the component as well. Source: `federatedml/evaluation` of 1.9.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ import pytest
 from tests.integration.places import until
 from tests.unit.parties.works import TOY, Works, toy_conf
 from weft.frontends.federated.coordination import participant
-from weft.model.errors import DiskFullError
+from weft.model.errors import ConflictError, DiskFullError
 from weft.parties.following import followed
-from weft.parties.http.ports import ModelFilter
+from weft.parties.http.ports import JobPart, ModelFilter
 from weft.parties.mail import WISH_PATH
 from weft.parties.policy import ALWAYS, LivePolicy, SitePolicy, write_policy
 from weft.parties.report_page import report_page
@@ -118,6 +118,23 @@ def test_a_job_fails_when_its_initiator_removes_a_partner_and_sends_it_nothing_m
         "hint": "",
     }
     until(guest.idle, "the end of all that the guest sends")
+
+
+def test_a_job_whose_rows_were_deleted_runs_again_as_a_whole_alone(works):
+    works.of["2"].asks = False
+    guest = works.of["1"]
+    two = {name: {"module": "SecureAddExample"} for name in ("secure_add_0", "secure_add_1")}
+    job = guest.submit(toy_conf(single_step=True), {"components": two})
+    first = "the end of the first component"
+    until(lambda: guest.jobs.show(job)["components"][0]["status"] == "success", first)
+    guest.jobs.stop(job, "canceled")
+    assert guest.ended(job) == "canceled"
+    guest.jobs.clean(JobPart(job))
+    with pytest.raises(ConflictError, match="was deleted") as told:
+        guest.work.rerun(job, [], force=False)
+    assert told.value.hint == f"Run all of them again: weft party rerun {job} --force"
+    guest.work.rerun(job, [], force=True)
+    until(lambda: guest.status(job) == "running", "the second run")
 
 
 def removed_by_its_initiator(works):

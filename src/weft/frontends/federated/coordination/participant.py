@@ -237,15 +237,13 @@ def participate(
         state = _followed(state, state.wish, now, effects)
         assert state.wish is not None
         state = _reported(state, state.wish, effects)
-        _probe(state, state.wish, event, now, effects)
+        _probe(state, event, now, effects)
     return state, effects
 
 
-def _probe(
-    state: Participation, wish: Wish, event: ParticipationEvent, now: float, effects: list[ParticipationEffect]
-) -> None:
+def _probe(state: Participation, event: ParticipationEvent, now: float, effects: list[ParticipationEffect]) -> None:
     """Send the report again if the initiator was not heard of for long."""
-    if wish.phase is JobPhase.END or state.refused or state.initiator.id == state.part.id:
+    if state.wish is None or state.wish.phase is JobPhase.END or state.refused or state.initiator.id == state.part.id:
         return
     silent = now >= state.heard + PROBE_S
     if silent and isinstance(event, Looked) and not any(isinstance(one, SendReport) for one in effects):
