@@ -22,10 +22,15 @@ def older_host(monkeypatch):
     monkeypatch.setattr(work, "protocols_of", lambda job, part: {} if part.id == "2" else newer(job, part))
 
 
-def part_of(works, job, id):
-    """Return the state of the part of a party; it hears of the end after the job has ended."""
-    (part,) = [one for key, one in works.parts(job).items() if key.id == id]
-    return part
+def ended_part(works, job, id):
+    """Return the state of the part of a party when it has heard of the end, which is after the job has ended."""
+
+    def part():
+        (found,) = [one for key, one in works.parts(job).items() if key.id == id]
+        return found
+
+    until(lambda: part()["wish"]["cause"], f"the end of the part of party {id}")
+    return part()
 
 
 @pytest.mark.usefixtures("older_host")
@@ -42,8 +47,7 @@ def test_a_job_runs_between_parties_of_one_version_alone(tmp_path, initiator, pa
             assert row.error == (
                 "party 2: host 2 has version 1 of the messages of SecureAddExample, and guest 1 has version 2"
             )
-            until(lambda id=id: part_of(works, job, id)["wish"]["cause"], "the end of the part")
-            part = part_of(works, job, id)
+            part = ended_part(works, job, id)
             assert (part["wish"]["cause"]["code"], part["wish"]["cause"]["party"]) == ("WEFT605", "2")
             assert part["wish"]["cause"]["hint"].startswith("Install the release of Weft of party 1 at party 2, too")
             assert part["components"] == {}
