@@ -165,4 +165,5 @@ def test_parties_with_the_same_columns_learn_together(parties, tmp_path):  # noq
     }
     shown = guest.ended(guest.submit({"components": components}, wishes))
     assert shown["status"] == "success", shown
-    assert shown["metrics"]["evaluation_0 train auc"] > 0.97
+    for name in ("homo_lr_0", "homo_secureboost_0"):
+        assert shown["metrics"][f"evaluation_0 train/{name} auc"] > 0.97

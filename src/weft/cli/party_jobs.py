@@ -66,7 +66,9 @@ def upload(
     name: Annotated[str, CommandParameter(help="The name of the table.")],
     namespace: Annotated[str, CommandParameter(help="Its namespace.")],
     drop: Annotated[bool, CommandParameter(help="Replace a table of this name.")] = False,
-    id_delimiter: Annotated[str, CommandParameter(help="The character between columns; by default a comma.")] = ",",
+    id_delimiter: Annotated[
+        str, CommandParameter(help=r"The character between columns, \t for a tab; by default a comma.")
+    ] = ",",
     no_head: Annotated[bool, CommandParameter(help="The first line is a row: the file does not name columns.")] = False,
     extend_sid: Annotated[bool, CommandParameter(help="The file has no ids: make one for each row.")] = False,
     folder: Folder = None,
@@ -77,7 +79,7 @@ def upload(
     if not path.is_file():
         raise NotFoundError(f"there is no file {file}")
     fields = {"namespace": namespace, "table_name": name, "head": int(not no_head), "partition": 1, "drop": int(drop)}
-    fields |= {"id_delimiter": id_delimiter, "extend_sid": int(extend_sid)}
+    fields |= {"id_delimiter": "\t" if id_delimiter == r"\t" else id_delimiter, "extend_sid": int(extend_sid)}
     stored = client_of(context, folder).upload(path, fields)["data"]
     columns = stored["columns"]
     context.out.write(

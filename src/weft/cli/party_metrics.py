@@ -122,7 +122,7 @@ def _figure(value: float | None) -> str:
 
 def _print_confusion(context: CommandContext, confusion: dict[str, Any]) -> None:
     classes = [one_line(name, 20) for name in confusion["classes"]]
-    heads = (f"{one_line(confusion['namespace'], 20)}: LABEL", *(f"PREDICTED {name}" for name in classes))
+    heads = (f"{one_line(confusion['namespace'], 60)}: LABEL", *(f"PREDICTED {name}" for name in classes))
     rows = [
         (name, *(f"{count:,}" for count in counts)) for name, counts in zip(classes, confusion["counts"], strict=True)
     ]

@@ -92,10 +92,11 @@ def _print_model(context: CommandContext, one: dict[str, Any]) -> None:
 def _headline(metrics: dict[str, float]) -> str:
     """Return the figure that tells most of a model: of its last evaluation, in validation rather than in training."""
     for wanted in _HEADLINES:
-        for namespace in ("validate", "train"):
-            found = [value for name, value in metrics.items() if name.endswith(f" {namespace} {wanted}")]
-            if found:
-                return f"{namespace} {wanted} {found[-1]:.4g}"
+        for kind in ("validate", "train"):
+            for name, value in reversed(metrics.items()):
+                namespace, _, figure = name.partition(" ")[2].rpartition(" ")
+                if (namespace.partition("/")[0], figure) == (kind, wanted):
+                    return f"{namespace} {wanted} {value:.4g}"
     return ""
 
 

@@ -109,9 +109,12 @@ class SiteClient:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
         try:
             connection.request(method, path, body=body, headers=headers)
-            answer = json.loads(connection.getresponse().read())
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+        except (OSError, http.client.HTTPException) as error:
             raise self._silent(error) from None
+        except ValueError:
+            raise self._no_party(response.status, response.reason) from None
         finally:
             connection.close()
         return answer if isinstance(answer, dict) else {"retcode": 100, "retmsg": "the answer is no object"}
@@ -125,10 +128,20 @@ class SiteClient:
         return {"TIMESTAMP": stamp, "NONCE": nonce, "APP_KEY": name, "SIGNATURE": signature}
 
     def _silent(self, error: Exception) -> PartyUnreachableError:
+        late = f"Look at its terminal: it was stopped, or is busy. It had {_TIMEOUT_S:.0f} s."
         return PartyUnreachableError(
             f"the server of party {self._party} does not answer at {self._host}:{self._port}: {error}",
             party=self._party,
-            hint="Start it with `weft party start`.",
+            hint=late if isinstance(error, TimeoutError) else "Start it with `weft party start`.",
+        )
+
+    def _no_party(self, status: int, reason: str) -> PartyUnreachableError:
+        """Return the error for an answer that is no JSON."""
+        busy = status == http.HTTPStatus.SERVICE_UNAVAILABLE
+        return PartyUnreachableError(
+            f"{self._host}:{self._port} answers {status} {reason}, and not as the server of party {self._party} does",
+            party=self._party,
+            hint="It has too many connections: try again later." if busy else "Another program may use its port.",
         )
 
     def _error(self, answer: dict[str, Any]) -> WeftError:

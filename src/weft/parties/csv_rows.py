@@ -31,6 +31,8 @@ _SEPARATORS: Final = ",;\t|"
 NO_HEAD: Final = "give --no-head (head 0 for clients of FATE)"
 _NO_END: Final = "unexpected end of data"
 """What the reader of CSV says of a quote that does not end."""
+_RETURN: Final = "new-line character seen in unquoted field"
+"""What it says of a carriage return that no line feed follows, as in files of the first Macs."""
 _OTHERS: Final = {
     b"%PDF-": "a PDF document",
     b"PK\x03\x04": "an Excel file or a ZIP archive",
@@ -155,6 +157,10 @@ class CsvRows:
         """Return the error for a row that begins in a line and is no CSV."""
         if str(error) == _NO_END:
             return self._wrong("a quote does not end", first=first)
+        if str(error).startswith(_RETURN):
+            return self._wrong(
+                "a line ends with a carriage return alone", hint="Save the file with line feeds.", first=first
+            )
         return self._wrong(str(error), first=first)
 
     def _texts(self) -> Iterator[Sequence[str]]:

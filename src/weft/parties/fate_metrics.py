@@ -1,13 +1,16 @@
 """The metrics of components under the names of FATE, for its clients.
 
 FATE names the metrics of an `Evaluation` after the component whose predictions it has: `hetero_lr_0` has the single
-figures, and `hetero_lr_0_roc`, `hetero_lr_0_ks_fpr` and others are curves. Source: `federatedml/evaluation` of 1.9.
+figures, and `hetero_lr_0_roc`, `hetero_lr_0_ks_fpr` and others are curves. The namespace is the kind of rows; one such
+as `train/hetero_lr_0` names the component as well. Source: `federatedml/evaluation` of 1.9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from weft.parties.http.ports import MetricSeries
 
@@ -26,7 +29,16 @@ def fate_metrics(found: Iterable[MetricSeries], module: str, source: str) -> lis
     return [_as_loss(one) if one.about.get("metric_type") == "LOSS" else one for one in found]
 
 
-def _of_evaluation(found: Iterable[MetricSeries], source: str) -> list[MetricSeries]:
+def _of_evaluation(found: Iterable[MetricSeries], only: str) -> list[MetricSeries]:
+    """Return the metrics by the component whose predictions they are of: `only`, unless their namespace names it."""
+    by_place: dict[tuple[str, str], list[MetricSeries]] = {}
+    for one in found:
+        kind, _, source = one.namespace.partition("/")
+        by_place.setdefault((kind, source or only), []).append(replace(one, namespace=kind))
+    return [made for (_, source), these in by_place.items() for made in _of_source(these, source)]
+
+
+def _of_source(found: Sequence[MetricSeries], source: str) -> list[MetricSeries]:
     singles = [one for one in found if is_single(one)]
     made = list(_grouped(singles, source, "EVALUATION_SUMMARY"))
     for one in found:

@@ -69,8 +69,14 @@ class InputFinder:
         """Return the fields of a `PartTask` that depend on the job. WeftError: an input is missing."""
         one, plan = job.dsl.components[component], plan_of(job, part)
         data: dict[str, list[str]] = {}
+        made_by: dict[str, list[str]] = {}
         for key, sources in one.data.items():
-            data[key] = [str(path) for source in sources for path in self._frames(id, job, part, plan, source, folder)]
+            found = [
+                (source.component, str(path))
+                for source in sources
+                for path in self._frames(id, job, part, plan, source, folder)
+            ]
+            made_by[key], data[key] = [name for name, _ in found], [path for _, path in found]
         models = {
             kind: dict(self._models(id, job, part, sources))
             for kind, sources in (("model", one.models), ("isometric_model", one.isometric_models))
@@ -94,6 +100,7 @@ class InputFinder:
             "parameters": parameters,
             "outputs": len(one.outputs.get("data", ())),
             "data": data,
+            "sources": made_by,
             "models": models,
             "table": table,
             "seed": secrets.randbits(31),

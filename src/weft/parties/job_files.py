@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weft.documents.problems import FileKind, FilePosition, Problems
 from weft.frontends.federated.components.registry import COMPONENTS, no_module
 from weft.frontends.federated.conf import job_type_of, read_conf, version_of
-from weft.frontends.federated.documents import CHANGES_FILE, CONF_FILE, DSL_FILE, ObjectReader, load, plain
+from weft.frontends.federated.documents import CHANGES_FILE, CONF_FILE, DSL_FILE, ObjectReader, is_null, load, plain
 from weft.frontends.federated.dsl import read_dsl
 from weft.frontends.federated.planning import read_job, read_text
 from weft.frontends.federated.schema import PREDICT
@@ -77,6 +77,8 @@ def _object(text: str, name: str, kind: FileKind, known: tuple[str, ...] = ()) -
     problems = Problems(name, kind)
     root = load(text, problems)
     reader = ObjectReader(root, "", problems, FilePosition(1, 1))
+    if is_null(root):
+        problems.add(root.mark, "", "must be an object, is null", "Write the members of the file in braces.")
     if known:
         reader.only(*known)
     problems.raise_if_any()

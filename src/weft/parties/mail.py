@@ -207,6 +207,19 @@ class PartyMail:
         self._stop(request.job, request.status, f"stopped by party {peer.id}")
         return b""
 
+    def request(self, job: str, initiator: str, do: str, status: str) -> None:
+        """Ask the initiator of a job to do something; if it does not know this party any more, the parts here end.
+
+        PartyError: it does not answer, or refuses.
+        """
+        try:
+            self.reach(initiator, REQUEST_PATH, msgspec.json.encode(RequestMessage(job, do, status)))
+        except PartyIdentityError as error:
+            if not self._is_unknown(error):
+                raise
+            for state in self._jobs.participations(job):
+                self._loop.post(Subject(job, state.part), InitiatorGone(_failure_of(error, initiator)))
+
     # ---------------------------------------------------------------------------------------------------- documents out
 
     def reach(self, party: str, path: str, body: bytes) -> bytes:
@@ -274,9 +287,15 @@ class PartyMail:
         self._around.failed(f"party {party}", error)
         if kind == WISH:
             gone = self._no_way(party)
-            failure = gone or PartFailure(error.message, error.party or party, error.code, error.hint)
+            failure = gone or _failure_of(error, error.party or party)
             event = PartyGone(party, failure) if gone else Undeliverable(part, failure)
             self._loop.post(Subject(letter.job), event)
+        elif self._is_unknown(error):
+            self._loop.post(Subject(letter.job, part), InitiatorGone(_failure_of(error, party)))
+
+    def _is_unknown(self, error: PartyError) -> bool:
+        """Whether another party says that it does not know this one."""
+        return isinstance(error, PartyIdentityError) and error.party == self._me
 
     def _failed(self, party: str, error: BaseException) -> None:
         self._around.failed(f"a letter to party {party}", error)
@@ -327,8 +346,12 @@ class PartyMail:
             if party != self._me:
                 self._around.check_route(party)
         except PartyIdentityError as error:
-            return PartFailure(error.message, error.party or party, error.code, error.hint)
+            return _failure_of(error, self._me)  # it is this party that has removed the other one
         return None
+
+
+def _failure_of(error: PartyError, party: str) -> PartFailure:
+    return PartFailure(error.message, party, error.code, error.hint)
 
 
 def _decoded(body: bytes, of: Any, party: str) -> Any:

@@ -224,7 +224,7 @@ class PartRunner:
             return PartEnd(SUCCESS)
         if isinstance(found.get("error"), dict):
             return PartEnd(FAILED, found["error"])
-        return PartEnd(FAILED, {"code": "WEFT501", "message": _how(result), "hint": hint})
+        return PartEnd(FAILED, {"code": "WEFT501", "message": f"{key.component}: {_how(result)}", "hint": hint})
 
 
 def _stopped(reason: str) -> PartEnd:

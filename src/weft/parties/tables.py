@@ -33,6 +33,7 @@ from weft.model.errors import (
 from weft.parties.csv_rows import CsvRows, CsvShape, check_kind
 from weft.parties.table_index import (
     DOWNLOAD,
+    EVERY,
     TABLES_SCHEMA,
     TABLES_VERSION,
     UPLOAD,
@@ -53,6 +54,12 @@ _GZIP: Final = b"\x1f\x8b"
 _BEGIN: Final = 32
 
 
+_NO_FOLDER: Final = {
+    "sources": "Send the file with the request: use_local_data 1.",
+    "targets": "The server writes no files for its clients; they take a table by POST /v1/table/download.",
+}
+
+
 class NewTable(Struct, frozen=True, kw_only=True):
     """What a client asks of an upload or a binding; `drop` replaces a table of the same name."""
 
@@ -70,6 +77,8 @@ class NewTable(Struct, frozen=True, kw_only=True):
         for what, word in (("namespace", self.namespace), ("table_name", self.name)):
             if not 0 < len(word) <= _MOST_NAME or not word.isprintable():
                 raise UsageError(f"{what} is {word!r}", hint=f"Give 1 to {_MOST_NAME} printable characters.")
+            if word == EVERY:
+                raise UsageError(f"{what} is {word!r}", hint="In grants it stands for all tables: give another name.")
         if not 0 < self.partitions <= 1 << 16:
             raise UsageError(f"partition is {self.partitions}", hint="Give a number from 1 to 65536.")
 
@@ -489,9 +498,7 @@ class PartyTables:
                 return root, str(whole.relative_to(root))
         raise ForbiddenError(
             f"{path} lies in no folder that this site allows",
-            hint=f"Move the file below one of {', '.join(map(str, roots))}."
-            if roots
-            else f"The operator of this site can allow folders: {what} in its settings.",
+            hint=f"Move the file below one of {', '.join(map(str, roots))}." if roots else _NO_FOLDER[what],
         )
 
     def _check_folder(self, path: str) -> None:

@@ -82,7 +82,7 @@ from weft.parties.job_rules import (
 from weft.parties.ledger import JobEntry
 from weft.parties.loop import PartyLoop, Subject
 from weft.parties.machines import CoordinationMachine, MachineCalls, PartMachine
-from weft.parties.mail import REQUEST_PATH, PartyMail, RequestMessage
+from weft.parties.mail import PartyMail
 from weft.parties.outbox import Letter
 from weft.parties.parts import PartEnd, PartEvents, PartRunner
 from weft.parties.values import AttemptKey, ValueHub
@@ -247,8 +247,7 @@ class PartyWork(JobRecords):
         """Stop a job at all its parties; a partner asks its initiator. NotFoundError: there is no such job."""
         entry = self.entry(id)
         if not entry.mine:
-            message = msgspec.json.encode(RequestMessage(id, "stop", status))
-            self.mail.reach(entry.initiator, REQUEST_PATH, message)
+            self.mail.request(id, entry.initiator, "stop", status)
             return
         with self._lock:
             driver = self._drivers.get(id)
@@ -270,6 +269,11 @@ class PartyWork(JobRecords):
                 f"job {id} has nothing left to run: its components have succeeded",
                 hint="--force (force for clients of FATE) runs them again.",
             )
+        if self._is_cleaned(id, job, keep):
+            raise ConflictError(
+                f"what the components of job {id} have left at this party was deleted",
+                hint=f"Run all of them again: weft party rerun {id} --force",
+            )
         self.loop.call(
             Subject(id),
             Rerun(keep, entry.digest),
@@ -277,6 +281,15 @@ class PartyWork(JobRecords):
         )
         with self.ledger.write() as write:
             write.set_job(id, about=msgspec.json.encode(about).decode())
+
+    def _is_cleaned(self, id: str, job: FederatedJob, keep: Mapping[str, str]) -> bool:
+        """Whether a component that stays has left nothing at this party any more."""
+        for plan in job.parts:
+            for name in keep:
+                ran = plan.id == self._me and keep[name] == SUCCESS and plan.components[name].runs
+                if ran and self._around.folders.latest(id, Party(plan.role, plan.id), name) is None:
+                    return True
+        return False
 
     def change(self, id: str, conf: str) -> list[str]:
         """Give an ended job of this party another conf for its next epoch, and return the components that it changes.

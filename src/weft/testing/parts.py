@@ -120,6 +120,7 @@ class PartInputs(NamedTuple):
     models: Mapping[str, Mapping[str, Any]] = {}
     tables: Callable[[str, str], PartyFrame] | None = None
     shows_ids: bool = False
+    sources: Mapping[str, Sequence[str]] = {}
 
 
 class PartsRun(NamedTuple):
@@ -152,6 +153,7 @@ def run_parts(module: str, given: Mapping[Party, PartInputs], *, name: str = "co
             channel=exchange.channel(here),
             tracker=records[here],
             data=has.data,
+            sources=has.sources,
             models=has.models,
             tables=has.tables,
             seed=seed,

@@ -79,6 +79,13 @@ def test_what_is_no_file_of_a_job_is_refused(tmp_path):
     assert told(tmp_path) == "conf.json: byte 0 is not UTF-8\nSave it as UTF-8."
 
 
+@pytest.mark.parametrize("file", ["conf.json", "dsl.json"])
+def test_a_file_that_is_null_is_refused(tmp_path, file):
+    write(tmp_path)
+    (tmp_path / file).write_text("null")
+    assert told(tmp_path).startswith(f"{file}:1:1: must be an object, is null")
+
+
 def test_changes_are_parameters_alone(tmp_path):
     (tmp_path / "changes.json").write_text('{"component_parameter": {}}')
     with pytest.raises(FederatedFileError, match=r"changes\.json:1:2: component_parameter: unknown field"):

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from tests.integration.places import until
 from tests.unit.parties.works import TOY, Works, peer_of, toy_conf
+from weft.frontends.federated.coordination import participant
 from weft.frontends.federated.coordination.records import ComponentOrder, JobPhase, Want
-from weft.model.errors import DiskFullError
+from weft.model.errors import ConflictError, DiskFullError
 from weft.parties.following import followed
-from weft.parties.http.ports import ModelFilter
+from weft.parties.http.ports import JobPart, ModelFilter
 from weft.parties.mail import WISH_PATH, WishMessage
 from weft.parties.policy import ALWAYS, LivePolicy, SitePolicy, write_policy
 from weft.parties.report_page import report_page
@@ -152,11 +153,58 @@ def test_a_job_fails_when_its_initiator_removes_a_partner_and_sends_it_nothing_m
     assert guest.ended(job) == "failed"
     assert guest.jobs.show(job)["cause"] == {
         "message": "party 2 is not known to party 1",
-        "party": "2",
+        "party": "1",
         "code": "WEFT601",
         "hint": "",
     }
     until(guest.idle, "the end of all that the guest sends")
+
+
+def test_a_job_whose_rows_were_deleted_runs_again_as_a_whole_alone(works):
+    works.of["2"].asks = False
+    guest = works.of["1"]
+    two = {name: {"module": "SecureAddExample"} for name in ("secure_add_0", "secure_add_1")}
+    job = guest.submit(toy_conf(single_step=True), {"components": two})
+    first = "the end of the first component"
+    until(lambda: guest.jobs.show(job)["components"][0]["status"] == "success", first)
+    guest.jobs.stop(job, "canceled")
+    assert guest.ended(job) == "canceled"
+    guest.jobs.clean(JobPart(job))
+    with pytest.raises(ConflictError, match="was deleted") as told:
+        guest.work.rerun(job, [], force=False)
+    assert told.value.hint == f"Run all of them again: weft party rerun {job} --force"
+    guest.work.rerun(job, [], force=True)
+    until(lambda: guest.status(job) == "running", "the second run")
+
+
+def removed_by_its_initiator(works):
+    """Begin a job whose host holds cores and sends nothing; then its guest removes the host. Return the job."""
+    guest, host = works.of["1"], works.of["2"]
+    host.asks = False
+    works.full["2"] = {VALUES_PATH}
+    job = guest.submit(toy_conf(), TOY)
+    until(lambda: host.work.cores.holders() and host.status(job) == "running", "the part that runs")
+    works.remove("2", at="1")
+    assert guest.ended(job) == "failed"
+    return job
+
+
+def test_a_part_ends_when_its_initiator_has_removed_the_party(works, monkeypatch):
+    monkeypatch.setattr(participant, "PROBE_S", 0.2)
+    host = works.of["2"]
+    job = removed_by_its_initiator(works)
+    assert host.ended(job) == "failed"
+    cause = host.jobs.show(job)["cause"]
+    assert (cause["message"], cause["party"]) == ("party 2 is not known to party 1", "1")
+    until(lambda: not host.work.cores.holders() and host.idle(), "the end of the part")
+
+
+def test_a_removed_party_can_stop_its_part(works):
+    host = works.of["2"]
+    job = removed_by_its_initiator(works)
+    host.jobs.stop(job, "canceled")
+    assert host.ended(job) == "failed"
+    until(lambda: not host.work.cores.holders() and host.idle(), "the end of the part")
 
 
 def test_a_party_with_a_full_disk_tells_its_people_and_its_partner(works, monkeypatch):

@@ -10,6 +10,7 @@ pytest.importorskip("fastapi")
 from tests.party_ports import party_ports
 from tests.unit.cli.fakes import World
 from weft.cli.party_metrics import sparkline
+from weft.cli.party_models import _headline
 from weft.parties.client import SiteClient
 from weft.parties.http.app import make_app
 from weft.parties.http.server import HttpServer
@@ -156,6 +157,19 @@ def test_metrics_as_json(weft):
     assert weft("party", "metrics", weft.submit("success"), "--folder", "guest", "--json") == 0
     found, _ = json.loads(weft.out)["components"]
     assert (found["component"], found["series"][1]["points"]) == ("hetero_lr_0", [["auc", 0.75]])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({"evaluation_0 train auc": 0.7, "evaluation_0 validate auc": 0.75}, "validate auc 0.75"),
+        ({"evaluation_0 train/a_0 auc": 0.7, "evaluation_0 train/b_0 auc": 0.8}, "train/b_0 auc 0.8"),
+        ({"evaluation_0 test auc": 0.7, "evaluation_0 train accuracy": 0.6}, "train accuracy 0.6"),
+        ({}, ""),
+    ],
+)
+def test_the_figure_of_a_model_is_that_of_its_last_evaluation(metrics, told):
+    assert _headline(metrics) == told
 
 
 def test_models_are_listed_with_what_was_measured(weft):

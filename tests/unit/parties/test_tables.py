@@ -151,6 +151,7 @@ def test_a_byte_order_mark_and_ends_of_lines_of_windows_are_no_data(tables):
         (b"id,x\n1,\x00\n", "line 2 has a NUL byte"),
         (b"id,x\n1," + b"9" * 200_000, "line 2: field larger than field limit"),
         (b'id,x\n1,"2\n2,3\n3,4\n', "line 2: a quote does not end; its row goes on to line 4"),
+        (b"id,x\r1,2\r", "line 1: a line ends with a carriage return alone"),
         (b'id,"x\n1,2\n', "line 1: a quote does not end; its row goes on to line 2"),
         (b'id,x\n1,"2\n2,"3"\n', "line 2: ',' expected after '\"'; its row goes on to line 3"),
         (b'id,x\n1,2\n2,"3\n4",5\n', "line 3: 3 values, and the head has 2; its row goes on to line 4"),
@@ -209,6 +210,12 @@ def test_sizes_are_limited(tables, monkeypatch):
 def test_names_are_printable_and_short(name):
     with pytest.raises(UsageError, match="table_name is"):
         new(name)
+
+
+def test_a_name_does_not_stand_for_all_tables():
+    for namespace, name in (("experiment", "*"), ("*", "a")):
+        with pytest.raises(UsageError, match=r"is '\*'"):
+            NewTable(namespace=namespace, name=name)
 
 
 @pytest.mark.parametrize("delimiter", ["", ",,", '"', "\n"])
@@ -406,7 +413,7 @@ def test_no_folder_is_allowed_unless_the_site_says_so(tables, tmp_path):
     (tmp_path / "a.csv").write_bytes(ROWS)
     with pytest.raises(ForbiddenError, match="no folder that this site allows") as raised:
         tables.upload_path(str(tmp_path / "a.csv"), new())
-    assert "sources in its settings" in raised.value.hint
+    assert raised.value.hint == "Send the file with the request: use_local_data 1."
 
 
 def test_a_bound_file_is_read_where_it_lies(site):

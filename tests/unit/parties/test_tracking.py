@@ -95,6 +95,23 @@ def test_clients_of_fate_find_its_names(viewed):
     assert tracking.metrics(JobPart("job", "guest", "1", "unknown")) == []
 
 
+def test_clients_of_fate_find_the_metrics_of_each_component_under_its_name(viewed):
+    lines = [
+        {"namespace": "train/hetero_lr_0", "name": "auc", "value": 0.75},
+        {"namespace": "train/hetero_lr_0", "name": "roc", "kind": "ROC_EVALUATION", "points": [[0, 0], [1, 1]]},
+        {"namespace": "train/hetero_lr_1", "name": "auc", "value": 0.5},
+        {"namespace": "test/hetero_lr_1", "name": "auc", "value": 0.25},
+    ]
+    keep(viewed, "evaluation_0", lines)
+    tracking, part = viewed.sources.tracking, JobPart("job", "guest", "1", "evaluation_0")
+    assert tracking.metric_names(part) == {
+        "train": ["hetero_lr_0", "hetero_lr_0_roc", "hetero_lr_1"],
+        "test": ["hetero_lr_1"],
+    }
+    assert list(tracking.metric(part, "train", "hetero_lr_0").points) == [("auc", 0.75)]
+    assert list(tracking.metric(part, "train", "hetero_lr_1").points) == [("auc", 0.5)]
+
+
 def test_losses_have_the_description_of_fate(viewed):
     keep(viewed, "binning_0", [{"namespace": "train", "name": "loss", "kind": "LOSS", "points": [[0, 0.7], [1, 0.5]]}])
     loss = viewed.sources.tracking.metric(JobPart("job", "guest", "1", "binning_0"), "train", "loss")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.integration.places import until
 from tests.unit.parties.works import Works, toy_conf
 from weft.frontends.federated.components import registry
 from weft.frontends.federated.components.registry import COMPONENTS, FIRST_PROTOCOL, protocol_of
@@ -21,6 +22,17 @@ def older_host(monkeypatch):
     monkeypatch.setattr(work, "protocols_of", lambda job, part: {} if part.id == "2" else newer(job, part))
 
 
+def ended_part(works, job, id):
+    """Return the state of the part of a party when it has heard of the end, which is after the job has ended."""
+
+    def part():
+        (found,) = [one for key, one in works.parts(job).items() if key.id == id]
+        return found
+
+    until(lambda: part()["wish"]["cause"], f"the end of the part of party {id}")
+    return part()
+
+
 @pytest.mark.usefixtures("older_host")
 @pytest.mark.parametrize(("initiator", "partner"), [("1", "2"), ("1", "3")], ids=["older_partner", "equal_partner"])
 def test_a_job_runs_between_parties_of_one_version_alone(tmp_path, initiator, partner):
@@ -35,7 +47,7 @@ def test_a_job_runs_between_parties_of_one_version_alone(tmp_path, initiator, pa
             assert row.error == (
                 "party 2: host 2 has version 1 of the messages of SecureAddExample, and guest 1 has version 2"
             )
-            (part,) = [one for key, one in works.parts(job).items() if key.id == id]
+            part = ended_part(works, job, id)
             assert (part["wish"]["cause"]["code"], part["wish"]["cause"]["party"]) == ("WEFT605", "2")
             assert part["wish"]["cause"]["hint"].startswith("Install the release of Weft of party 1 at party 2, too")
             assert part["components"] == {}

@@ -186,6 +186,24 @@ def test_slow_parts_are_named_when_they_do_not_prepare():
     assert failure.message == "host 2, arbiter 3 did not prepare a in 120 s"
 
 
+@pytest.mark.parametrize(
+    "events", [[c.Submitted()], [c.Unreachable("2"), c.Reachable("2")]], ids=["started again", "reached again"]
+)
+def test_the_time_in_which_a_party_was_off_does_not_count_for_what_is_prepared(events):
+    job = Job()
+    job.prepares = False
+    job.begin()
+    for event in events[:-1]:
+        job.post(None, event)
+    job.now = c.PREPARE_S + 1
+    job.post(None, events[-1])
+    job.post(None, c.CoordinationTick())
+    assert job.ended == []
+    job.now += c.PREPARE_S + 1
+    job.post(None, c.CoordinationTick())
+    assert [status for _, status, _ in job.ended] == ["failed"]
+
+
 def test_the_timeout_counts_from_the_start_of_the_job():
     job = Job(queued=[HOST], timeout=100.0, does=lambda *_: None).begin()
     job.now = 90.0

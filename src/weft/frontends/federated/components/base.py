@@ -60,7 +60,8 @@ class ComponentPart(Struct, frozen=True, kw_only=True):
     """What a part is given.
 
     `parties` has the ids of each role of the job, in order, and `here` this part. `parameters` are those that the
-    files set; a component fills in its own defaults. `data` has the frames of each data input by its key, `models` the
+    files set; a component fills in its own defaults. `data` has the frames of each data input by its key, `sources` the
+    components that made them, in the same order, `models` the
     models by "model" and "isometric_model" (each a JSON value by the component that made it). `fits` says whether it
     trains: with `train_data` or `data` and without a model. `shows_ids` says whether this party lets others see the ids
     of its rows.
@@ -75,6 +76,7 @@ class ComponentPart(Struct, frozen=True, kw_only=True):
     channel: ComponentChannel
     tracker: PartTracker
     data: Mapping[str, Sequence[PartyFrame]] = field(default_factory=dict)
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     tables: Callable[[str, str], PartyFrame] | None = None
     seed: int = 0

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from weft.frontends.federated.components.inputs import check_classes, group, number, threshold_of, whole_number, word
+from weft.frontends.federated.components.inputs import (
+    check_classes,
+    group,
+    number,
+    refuse_values,
+    threshold_of,
+    whole_number,
+    word,
+)
 from weft.frontends.federated.components.links import sigmoid, softmax
 from weft.frontends.federated.components.predictions import class_frame, regression_frame
 from weft.frontends.federated.components.trees import SplitRules
@@ -98,13 +106,8 @@ def tree_matrix(part: ComponentPart, frame: PartyFrame, *, use_missing: bool, ze
     missing without `use_missing`.
     """
     matrix = frame.matrix()
-    if np.isinf(matrix).any():
-        raise UsageError(f"{part.component}: a value at {part.here} is infinite", hint="Replace it before.")
-    if not use_missing and np.isnan(matrix).any():
-        raise UsageError(
-            f"{part.component}: a value at {part.here} is missing",
-            hint="Set missing_fill before it, or train with use_missing.",
-        )
+    wrong = np.isinf(matrix) if use_missing else ~np.isfinite(matrix)
+    refuse_values(part, matrix, frame.features, wrong, "Set missing_fill before it, or train with use_missing.")
     return np.where(matrix == 0, np.nan, matrix) if use_missing and zero_as_missing else matrix
 
 

@@ -121,11 +121,18 @@ def numbers_without(
         ) from None
 
 
+def number_of(text: str) -> float:
+    """Return a text as a number. ValueError: it is none, or has underscores, which `float` takes."""
+    if "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
 def value_key(value: Any) -> str:
     """Return a value as text by which values are compared: 1, 1.0 and "1" are the same, as keys of JSON are text."""
     text = str(value)
     try:
-        number = float(text)
+        number = number_of(text)
     except ValueError:
         return text
     return str(int(number)) if number.is_integer() else str(number)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from weft.frontends.federated.components.base import ComponentPart, PartOutput
+from weft.frontends.federated.components.columns import number_of
 from weft.frontends.federated.components.frame import PartyFrame
 from weft.frontends.federated.components.inputs import only_frame, only_model, word
 from weft.model.errors import CapacityError, UsageError
@@ -126,7 +127,10 @@ def _fit(part: ComponentPart, frame: PartyFrame) -> dict[str, Any]:
         label = _label_name(part)
         if label not in frame.columns:
             part.tracker.log(f"the table has {', '.join(frame.columns)}")
-            raise UsageError(f"{part.component}: the table at {part.here} has no label {label!r}", hint=_AT_HOME)
+            raise UsageError(
+                f"{part.component}: the table at {part.here} has no column {label!r}, the label",
+                hint="Set label_name, or with_label to false. The log of the component names the columns of the table.",
+            )
     features = [name for name in frame.columns if name != label]
     missing = {*_MISSING, *map(str, part.parameters.get("missing_impute") or ())}
     outliers = {*map(str, part.parameters.get("outlier_impute") or ())}
@@ -201,8 +205,9 @@ def _numbers(part: ComponentPart, name: str, texts: Array, missing: set[str]) ->
     found = np.empty(len(texts))
     try:
         for at, text in enumerate(texts.tolist()):
-            found[at] = np.nan if str(text).strip() in missing else float(text)
-    except (TypeError, ValueError):
+            word = str(text).strip()
+            found[at] = np.nan if word in missing else number_of(word)
+    except ValueError:
         part.tracker.log(f"row {at + 1} of column {name!r} has {texts[at]!r}, which is no number")
         raise UsageError(
             f"{part.component}: row {at + 1} of column {name!r} at {part.here} has a value that is no number",
@@ -226,7 +231,7 @@ def _labels(part: ComponentPart, name: str, texts: Array, kind: str) -> Array:
     numbers = np.empty(len(words))
     for at, text in enumerate(words):
         try:
-            numbers[at] = float(text)
+            numbers[at] = number_of(text)
         except ValueError:
             raise _no_label(part, name, at, text, "no number", "Set label_type to str.") from None
         if not np.isfinite(numbers[at]):

@@ -1,4 +1,8 @@
-"""Evaluation: metrics and curves of predictions. Each party evaluates the predictions that it has."""
+"""Evaluation: metrics and curves of predictions. Each party evaluates the predictions that it has.
+
+Metrics stand in the namespace of the kind of rows, such as `train`; where several components have made the predictions,
+in one for each, such as `train/hetero_lr_0`.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,11 @@ def run(part: ComponentPart) -> PartOutput:
     """Evaluate. UsageError: there are no predictions, or no labels, or an unknown eval_type."""
     kind = word(part, "eval_type", BINARY, BINARY, REGRESSION, MULTI, CLUSTERING)
     frames = [one for found in part.data.values() for one in found]
+    makers = [name for found in part.sources.values() for name in found] or [""] * len(frames)
+    several = len({name for name, frame in zip(makers, frames, strict=True) if is_predictions(frame)}) > 1
     outputs = []
     confusions: dict[str, Any] = {}
-    for frame in frames:
+    for maker, frame in zip(makers, frames, strict=True):
         if not is_predictions(frame):
             part.tracker.log(f"{part.here} has no predictions to evaluate")
             continue
@@ -33,14 +39,15 @@ def run(part: ComponentPart) -> PartOutput:
         for found in read_predictions(frame):
             if found.labels is None:
                 raise UsageError(f"{part.component}: the predictions have no labels", hint="Set need_run to false.")
-            metrics = _evaluated(part, found, kind)
+            namespace = f"{found.kind}/{maker}" if several else found.kind
+            metrics = _evaluated(part, found, kind, namespace)
             for name, value in metrics.items():
-                part.tracker.metric(found.kind, name, value)
-            part.tracker.summary({found.kind: metrics})
+                part.tracker.metric(namespace, name, value)
+            part.tracker.summary({namespace: metrics})
             if confusion := confusion_of(part, found, kind):
-                confusions[found.kind] = confusion
+                confusions[namespace] = confusion
                 part.tracker.summary({"confusion": confusions})
-            part.tracker.log(f"{found.kind}: {', '.join(f'{name} {value:.6g}' for name, value in metrics.items())}")
+            part.tracker.log(f"{namespace}: {', '.join(f'{name} {value:.6g}' for name, value in metrics.items())}")
     if frames and not outputs:
         raise UsageError(
             f"{part.component}: the rows at {part.here} are no predictions",
@@ -49,7 +56,7 @@ def run(part: ComponentPart) -> PartOutput:
     return PartOutput(data=tuple(outputs[:1]))
 
 
-def _evaluated(part: ComponentPart, found: Predictions, kind: str) -> dict[str, float]:
+def _evaluated(part: ComponentPart, found: Predictions, kind: str, namespace: str) -> dict[str, float]:
     assert found.labels is not None
     if kind == REGRESSION:
         return regression_metrics(found.labels.astype(float), found.scores.astype(float))
@@ -64,7 +71,7 @@ def _evaluated(part: ComponentPart, found: Predictions, kind: str) -> dict[str, 
             hint="Give it rows of both classes.",
         )
     for name, points in binary_curves(truth, scores).items():
-        part.tracker.curve(found.kind, name, points, kind=f"{name.partition('_')[0].upper()}_EVALUATION")
+        part.tracker.curve(namespace, name, points, kind=f"{name.partition('_')[0].upper()}_EVALUATION")
     return binary_metrics(truth, scores)
 
 

@@ -75,7 +75,10 @@ def run(part: ComponentPart) -> PartOutput:
     refuse_weights(part, frame)
     check_rows(part, len(frame))
     if not len(frame):
-        raise UsageError(f"{part.component}: there are no rows at {part.here}")
+        raise UsageError(
+            f"{part.component}: there are no rows at {part.here}",
+            hint="Compare the ids of the parties: the Intersection has found no common one.",
+        )
     networks: _Networks
     networks, model = _guest_fit(part, frame) if part.here.role == GUEST else _host_fit(part, frame)
     found = [_predicted(part, frame, model, networks.outputs(complete_matrix(part, frame)), TRAIN)]

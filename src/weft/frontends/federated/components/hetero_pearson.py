@@ -25,7 +25,7 @@ from weft.frontends.federated.components.columns import (
     numbers_of,
     with_anonymous,
 )
-from weft.frontends.federated.components.inputs import number, only_frame, only_model
+from weft.frontends.federated.components.inputs import number, only_frame, only_model, refuse_values
 from weft.frontends.federated.components.secure_trees import message_as
 from weft.frontends.federated.components.vertical import check_rows
 from weft.frontends.federated.crypto.histograms import capacity
@@ -68,8 +68,7 @@ def run(part: ComponentPart) -> PartOutput:
     if part.parameters.get("use_mix_rand"):
         part.tracker.log("use_mix_rand has no effect: all random numbers are those of the operating system")
     matrix = np.column_stack([numbers_of(part, frame, name) for name in names])
-    if np.isnan(matrix).any():
-        raise UsageError(f"{part.component}: a value at {part.here} is missing", hint="Set missing_fill before it.")
+    refuse_values(part, matrix, names, np.isnan(matrix), "Set missing_fill before it.")
     if len(matrix) < 2:
         raise UsageError(f"{part.component}: there are {len(matrix)} rows at {part.here}; correlations need two")
     standard, varies = _standardized(matrix)

@@ -66,7 +66,10 @@ def run(part: ComponentPart) -> PartOutput:
     boosting, frame = boosting_of(part), only_frame(part, "train_data", "data")
     check_rows(part, len(frame))
     if not len(frame):
-        raise UsageError(f"{part.component}: there are no rows at {part.here}")
+        raise UsageError(
+            f"{part.component}: there are no rows at {part.here}",
+            hint="Compare the ids of the parties: the Intersection has found no common one.",
+        )
     use, zero = boosting.use_missing, boosting.zero_as_missing
     bins = FeatureBins.of(tree_matrix(part, frame, use_missing=use, zero_as_missing=zero), boosting.bin_num)
     found: list[PartyFrame | None] = []

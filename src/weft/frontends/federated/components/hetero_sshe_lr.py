@@ -154,7 +154,10 @@ def _fit(
 ) -> dict[str, Any]:
     check_rows(part, len(frame))
     if not len(frame):
-        raise UsageError(f"{part.component}: there are no rows at {part.here}")
+        raise UsageError(
+            f"{part.component}: there are no rows at {part.here}",
+            hint="Compare the ids of the parties: the Intersection has found no common one.",
+        )
     line.compare(settings_of(training) | {"reveal_strategy": strategy, "reveal_every_iter": reveals})
     matrix = complete_matrix(part, frame)
     if line.guest and training.intercept:

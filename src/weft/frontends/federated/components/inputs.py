@@ -27,7 +27,11 @@ def only_frame(part: ComponentPart, *keys: str) -> PartyFrame:
             return part.data[key][0]
     message = f"{part.component} has no rows at {part.here}"
     if any(key in part.data for key in keys or part.data):
-        raise UsageError(message, hint="A component before it has left none at this party.")
+        raise UsageError(
+            message,
+            hint="A component before it has left none at this party, or `weft party clean` has deleted them; the job "
+            "makes them again with `weft party rerun JOB --force`.",
+        )
     wanted = f", as {' or '.join(keys)}" if keys else ""
     raise UsageError(message, hint=f"The DSL gives it none: name an output of an earlier component{wanted}.")
 
@@ -139,18 +143,28 @@ def compare_settings(part: ComponentPart, own: Mapping[str, Any], theirs: Mappin
 def complete_matrix(part: ComponentPart, frame: PartyFrame) -> np.ndarray[Any, Any]:
     """Return the features of a frame, shape (rows, features). UsageError: a value is missing, or infinite."""
     matrix = frame.matrix()
-    wrong = np.argwhere(~np.isfinite(matrix))
-    if len(wrong):
-        row, column = wrong[0]
-        name = frame.features[column]
-        if np.isinf(matrix[row, column]):
-            what, hint = "is infinite", "Correct the value, or leave its row or its column out."
-        elif np.isnan(matrix[:, column]).all():
-            what, hint = "is missing, as all values of that column are", "Leave the column out."
-        else:
-            what, hint = "is missing", "Set missing_fill before it."
-        raise UsageError(f"{part.component}: row {row + 1} of column {name!r} at {part.here} {what}", hint=hint)
+    refuse_values(part, matrix, frame.features, ~np.isfinite(matrix), "Set missing_fill before it.")
     return matrix
+
+
+def refuse_values(
+    part: ComponentPart, matrix: np.ndarray[Any, Any], names: Sequence[str], wrong: np.ndarray[Any, Any], fill: str
+) -> None:
+    """Raise a UsageError that names the place of the first value that is `wrong`; `fill` is the hint if it is missing.
+
+    `matrix` and `wrong` have shape (rows, features).
+    """
+    places = np.argwhere(wrong)
+    if not len(places):
+        return
+    row, column = places[0]
+    if np.isinf(matrix[row, column]):
+        what, hint = "is infinite", "Correct the value, or leave its row or its column out."
+    elif np.isnan(matrix[:, column]).all():
+        what, hint = "is missing, as all values of that column are", "Leave the column out."
+    else:
+        what, hint = "is missing", fill
+    raise UsageError(f"{part.component}: row {row + 1} of column {names[column]!r} at {part.here} {what}", hint=hint)
 
 
 def columns_of(

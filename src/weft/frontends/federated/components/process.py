@@ -40,9 +40,9 @@ _STOPPED: Final = 3
 class PartTask(Struct, frozen=True, kw_only=True):
     """What the process of a part is given.
 
-    `data` has the paths of frames by the key of the data input, `models` those of models by kind and component ("" if
-    another part has the model), `table` that of the table of a reader, all as the server has resolved them. `outputs`
-    is the number of data outputs.
+    `data` has the paths of frames by the key of the data input, `sources` the components that have made them, `models`
+    those of models by kind and component ("" if another part has the model), `table` that of the table of a reader, all
+    as the server has resolved them. `outputs` is the number of data outputs.
     """
 
     job: str
@@ -55,6 +55,7 @@ class PartTask(Struct, frozen=True, kw_only=True):
     token: str
     outputs: int = 0
     data: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     table: str = ""
     seed: int = 0
@@ -135,6 +136,7 @@ def run_part(folder: Path) -> None:
             channel=channel,
             tracker=tracker,
             data={key: [read_frame(Path(one)) for one in paths] for key, paths in task.data.items()},
+            sources=task.sources,
             models={kind: {name: _model(one) for name, one in of.items()} for kind, of in task.models.items()},
             tables=(lambda _namespace, _name: read_raw_frame(table)) if table else None,
             seed=task.seed,

@@ -324,6 +324,7 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             return replace(state, unreachable={party: now, **state.unreachable}, hindered=hindered)
         case Reachable(party):
             left, hindered = _without(state.unreachable, party), _without(state.hindered, party)
+            state = _prepared_anew(state, now) if party in state.unreachable else state
             return replace(state, unreachable=left, hindered=hindered, pulls=0, pull_at=now)
         case FinishJob(status, reason):
             return _finished(state, status, PartFailure(reason, state.initiator.id) if reason else None, now)
@@ -340,9 +341,19 @@ def _taken(state: Coordination, event: CoordinationEvent, now: float) -> Coordin
             return _released(replace(state, steps=more), now)
         case Submitted():  # after a restart it is not known any more who answers
             anew = {part: dict.fromkeys(parties, now) for part, parties in state.silent.items()}
+            state = _prepared_anew(state, now)
             return replace(state, since=state.since or now, unreachable={}, hindered={}, silent=anew)
         case _:
             return state
+
+
+def _prepared_anew(state: Coordination, now: float) -> Coordination:
+    """Give all that is being prepared its time anew: a server did not run, or was not reached, for some of it."""
+    attempts = {
+        name: replace(one, since=now) if one.want is Want.PREPARE and not one.ended else one
+        for name, one in state.attempts.items()
+    }
+    return replace(state, attempts=attempts)
 
 
 def _begun(state: Coordination, component: str, now: float) -> Coordination:

@@ -33,6 +33,14 @@ LEASE_S: Final = 600.0
 """The seconds without a word of the initiator after which a part without processes gives its cores back."""
 
 
+PROBE_S: Final = 90.0
+"""The seconds without a word of the initiator after which a part of another party sends its report again.
+
+An initiator that does not know the party any more answers that, and says nothing by itself. Others say something at
+least every minute.
+"""
+
+
 class LocalProcess(Struct, frozen=True):
     """A process of a component that lives, of which epoch and attempt it is, and whether it was told to stop."""
 
@@ -232,7 +240,18 @@ def participate(
         state = _followed(state, state.wish, now, effects)
         assert state.wish is not None
         state = _reported(state, state.wish, effects)
+        _probe(state, event, now, effects)
     return state, effects
+
+
+def _probe(state: Participation, event: ParticipationEvent, now: float, effects: list[ParticipationEffect]) -> None:
+    """Send the report again if the initiator was not heard of for long."""
+    if state.wish is None or state.wish.phase is JobPhase.END or state.refused or state.initiator.id == state.part.id:
+        return
+    silent = now >= state.heard + PROBE_S
+    if silent and isinstance(event, Looked) and not any(isinstance(one, SendReport) for one in effects):
+        effects.append(SendReport())
+    effects.append(LookAt((now if silent else state.heard) + PROBE_S))
 
 
 def _taken(

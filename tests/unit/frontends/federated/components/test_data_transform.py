@@ -83,7 +83,9 @@ def test_sparse_rows_and_tags():
     ("columns", "parameters", "message"),
     [
         ({"a": ["1", "x"]}, {}, "row 2 of column 'a' at guest 1"),
-        ({"a": ["1"]}, LABELLED, "no label 'y'"),
+        ({"a": ["1"]}, LABELLED, "no column 'y', the label"),
+        ({"y": ["1_0"], "a": ["1"]}, LABELLED, "row 1 of the label .y. at guest 1 is no number"),
+        ({"y": ["1"], "a": ["1_0"]}, LABELLED, "row 1 of column .a. at guest 1 has a value that is no number"),
         ({"y": ["x"], "a": ["1"]}, LABELLED, "row 1 of the label .y. at guest 1 is no number"),
         ({"a": ["1"]}, {"input_format": "poem"}, "input_format"),
         ({"a": ["1"]}, {"missing_fill": True, "missing_fill_method": "guess"}, "missing_fill_method"),

@@ -87,6 +87,22 @@ def test_predictions_of_each_kind_are_evaluated_apart():
     assert kept.summaries[TRAIN]["auc"] == 1.0
 
 
+def test_predictions_of_several_components_are_evaluated_apart():
+    given = PartInputs({}, {"data": [binary(), binary(10)]}, sources={"data": ["hetero_lr_0", "hetero_lr_1"]})
+    kept = run_parts("Evaluation", {GUEST: given}).records[GUEST]
+    assert {kind for kind, _ in kept.metrics} == {"train/hetero_lr_0", "train/hetero_lr_1"}
+    assert {kind for kind, _ in kept.curves} == {"train/hetero_lr_0", "train/hetero_lr_1"}
+    rows = {name: np.sum(one["counts"]) for name, one in kept.summaries["confusion"].items()}
+    assert rows == {"train/hetero_lr_0": 20, "train/hetero_lr_1": 10}
+
+
+def test_what_predicts_nothing_is_no_second_component():
+    rows = frame(np.zeros((5, 1)))
+    given = PartInputs({}, {"data": [rows, binary()]}, sources={"data": ["intersection_0", "hetero_lr_0"]})
+    kept = run_parts("Evaluation", {GUEST: given}).records[GUEST]
+    assert {kind for kind, _ in kept.metrics} == {TRAIN}
+
+
 def test_regressions_and_several_classes():
     values = RNG.normal(size=30)
     ran = evaluate(regression_frame(frame(np.zeros((30, 1)), values), values, TRAIN), eval_type="regression")

@@ -384,7 +384,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         train(frames(matrix, np.ones(20, dtype=int), 2))
     missing = matrix.copy()
     missing[3, 3] = np.nan
-    with pytest.raises(UsageError, match="value at host 10000 is missing"):
+    with pytest.raises(UsageError, match="row 4 of column 'x3' at host 10000 is missing"):
         train(frames(missing, matrix[:, 3] > 0, 2))
     run = train(data)
     with pytest.raises(UsageError, match="have no column 'x"):

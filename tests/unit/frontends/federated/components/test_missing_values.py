@@ -159,7 +159,7 @@ def test_a_column_without_any_value_splits_nothing():
 @pytest.mark.parametrize("run", [hetero, homo])
 def test_missing_values_need_the_parameter(run):
     matrix, y = rows()
-    with pytest.raises(UsageError, match=r"a value at .* is missing"):
+    with pytest.raises(UsageError, match=r"row \d+ of column .* is missing"):
         run(matrix, y, TREES | {"use_missing": False})
     matrix[0, 0] = np.inf
     with pytest.raises(UsageError, match="infinite"):
