@@ -118,6 +118,18 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """Whether a file `LOG.times` beside the log tells when each line arrived (see `weft.runs.times`)."""
     apart: bool = False
     """Whether errors have a pipe of their own, so that a timed log tells them from output, but not in exact order."""
+    traced: bool = False
+    """Whether the result tells which files were opened. On Linux, without `view` and `sandbox`."""
+
+
+class Opened(Struct, frozen=True, array_like=True):
+    """The files that a command and its descendants opened, by absolute path, without those of the system."""
+
+    read: tuple[str, ...]
+    written: tuple[str, ...]
+    """Also those that others were renamed to."""
+    listed: tuple[str, ...]
+    """Folders whose names were read."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -148,6 +160,8 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     """Whether the command, or a process that it speaks for, was killed while the kernel killed for lack of memory."""
     shell_only: tuple[str, ...] = ()
     """Variables too long for an environment: only the command's own shell has them."""
+    opened: Opened | None = None
+    """What a traced command opened; None if that is not known."""
 
     @property
     def status(self) -> int:
@@ -287,6 +301,7 @@ def _result(spec: CommandSpec, frame: Mapping[str, Any]) -> CommandResult:
         log_error=os.strerror(frame["log_errno"]) if frame["log_errno"] else "",
         out_of_memory=frame["oom"],
         shell_only=tuple(_too_long(spec.env)),
+        opened=Opened(*(tuple(map(os.fsdecode, paths)) for paths in frame["opened"])) if frame["opened"] else None,
     )
 
 
@@ -378,6 +393,7 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
         "tail": spec.log_tail_bytes,
         "timed": spec.timed,
         "apart": spec.apart,
+        "traced": spec.traced,
     }
 
 

@@ -69,6 +69,8 @@ KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit statuses of a killed command or of a shell around one; the cause may be a lack of memory."""
 NOWHERE = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
 """The standard streams of a command whose output nobody reads."""
+OPENED_AT_ONCE = 64
+"""The most files that a traced command opens before the guardian looks at other events."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; a command must not inherit that."""
 BOTH, STDOUT, STDERR = 0, 1, 2
@@ -531,13 +533,18 @@ def get_ready(spec: dict[str, Any]) -> bytes:
     return find(argv[0], env)
 
 
-def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> int:
-    """Start a prepared command in a session of its own and return its pid; StartError: it cannot be started."""
+def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
+    """Start a prepared command in a session of its own; StartError: it cannot be started.
+
+    Return its pid, and the `tracing.OpenedFiles` of a command whose opened files are asked for, else None.
+    """
     if spec["view"] or spec["sandbox"]:
-        return start_elsewhere(spec, output, errors)
+        return start_elsewhere(spec, output, errors), None
+    if spec["traced"]:
+        return start_traced(spec, program, output, errors)
     # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     argv, env = spec["argv"], spec["env"]
-    return os.posix_spawn(
+    pid = os.posix_spawn(
         program,
         argv,
         env,
@@ -549,6 +556,7 @@ def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> int
         setsid=True,
         setsigdef=IGNORED,
     )
+    return pid, None
 
 
 def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
@@ -614,6 +622,47 @@ def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
     return command
 
 
+def start_traced(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
+    """Start a command that reports what it opens: see `start` and `weft.worker.tracing`."""
+    tracing = __import__("tracing")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    report, report_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(output, 1)
+            os.dup2(errors, 2)
+            os.setsid()
+            for number in IGNORED:
+                signal.signal(number, signal.SIG_DFL)
+            tracing.install(theirs)
+            os.execve(program, spec["argv"], spec["env"])
+        except OSError as error:
+            os.write(report_end, b"%d" % (error.errno or 0))
+        finally:
+            os._exit(127)
+    theirs.close()
+    os.close(report_end)
+    _, handed, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4))
+    ours.close()
+    opened = tracing.OpenedFiles(int.from_bytes(handed[0][2][:4], sys.byteorder)) if handed else None
+    poll = select.poll()
+    for fd in (report, opened.listener if opened is not None else -1):
+        if fd >= 0:
+            poll.register(fd, select.POLLIN)
+    while not any(fd == report for fd, _ in poll.poll()):  # ends without data when exec closes the other end
+        opened.take()
+    answer = os.read(report, select.PIPE_BUF)
+    os.close(report)
+    if answer:
+        os.waitpid(pid, 0)
+        if opened is not None:
+            opened.close()
+        raise StartError("exec", int(answer))
+    return pid, opened
+
+
 class ProcessRecord:
     """A file that names the guardian and then the command: one line `pid start_time` each.
 
@@ -663,6 +712,7 @@ class CommandWatch:
         wake: int,
         outputs: dict[int, int],
     ) -> None:
+        self.opened: Any = None
         self.grace_s: float = spec["grace_s"]
         self.after_s: float | None = spec["after_s"]
         self.timeout_s: float | None = spec["timeout_s"]
@@ -684,11 +734,13 @@ class CommandWatch:
             if fd >= 0:
                 self.poll.register(fd, select.POLLIN)
 
-    def run(self, command: int) -> None:
+    def run(self, command: int, opened: Any) -> None:
         """Return when no process of the command is left, or only processes that cannot be ended; `left` is their
-        number.
+        number. `opened` is as for `start`.
         """
-        self.command = command
+        self.command, self.opened = command, opened
+        if opened is not None:
+            self.poll.register(opened.listener, select.POLLIN)
         kill_at = give_up_at = look_at = 0.0
         while self._reap():
             now = time.monotonic()
@@ -763,8 +815,10 @@ class CommandWatch:
                 self.wall_s = time.monotonic() - self.begun
 
     def _wait(self, wait_s: float) -> None:
-        for fd, _ in self.poll.poll(max(0, int(wait_s * 1000) + 1)):
-            if fd in self.outputs:
+        for fd, what in self.poll.poll(max(0, int(wait_s * 1000) + 1)):
+            if self.opened is not None and fd == self.opened.listener:
+                self._let_open(what)
+            elif fd in self.outputs:
                 data = os.read(fd, CHUNK_BYTES)
                 self.log.write(data, self.outputs[fd])
                 if not data:
@@ -777,6 +831,18 @@ class CommandWatch:
                 self.why = self.why or "owner"
         if self.owner.is_gone():
             self.why = self.why or "owner"
+
+    def _let_open(self, what: int) -> None:
+        """Let the calls that open files go on, some of them at once: programs open many files when they start."""
+        if not what & select.POLLIN:  # no process with the filter is left
+            self.poll.unregister(self.opened.listener)
+            return
+        poll = select.poll()
+        poll.register(self.opened.listener, select.POLLIN)
+        for _ in range(OPENED_AT_ONCE):
+            self.opened.take()
+            if not any(found & select.POLLIN for _, found in poll.poll(0)):
+                return
 
     def _more(self, control: int) -> bool:
         """Take a grace period from the owner; False: the owner asks for the end, or has ended."""
@@ -900,7 +966,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     end by itself, or empty), `oom_counters` (the paths of `OomKillCounter`), `log`, `masked` (the secrets of
     `MaskedLog`), `record` (a path or None), `grace_s`, `after_s` (that after the exit of the command, or None),
     `timeout_s` (or None), `head` and `tail` (bytes of the log to keep), `timed` (whether the log has a `TimesFile`),
-    `apart` (whether standard error has a pipe of its own). EOFError: the owner is gone or has no more commands; no
+    `apart` (whether standard error has a pipe of its own), `traced` (whether the last frame tells in `opened` what
+    `tracing.OpenedFiles.report` returns). EOFError: the owner is gone or has no more commands; no
     command was started.
     """
     spec = receive(control)
@@ -922,7 +989,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         if spec["waits"] and not post.wait_for_start(control, owner):
             raise StartError("stopped", 0)
         watch = CommandWatch(spec, log, control=control, owner=owner, wake=post.wake, outputs=outputs)
-        command = start(spec, program, write_ends[0], write_ends[-1])
+        command, opened = start(spec, program, write_ends[0], write_ends[-1])
     except EOFError:
         if record is not None:
             record.remove()
@@ -939,7 +1006,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     send(control, {"pid": command, "start": row.start if row else "", "guardian": os.getpid()})
     post.count_kills(spec["oom_counters"])  # not before: it takes as long as some commands
 
-    watch.run(command)
+    watch.run(command, opened)
     if spec["undo"] and (watch.why != "exit" or watch.exit is None or watch.exit < 0):
         undo(spec["undo"], spec["env"])
     if not post.adopts:
@@ -948,6 +1015,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     log.close()
     if record is not None and not watch.left:
         record.remove()
+    if opened is not None:
+        opened.close()
     why = watch.why or "exit"
     return {
         "again": post.adopts and not watch.left and why in ("exit", "timeout"),
@@ -962,6 +1031,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         "log_bytes": log.taken,
         "dropped": log.dropped,
         "log_errno": log.errno,
+        "opened": None if opened is None else opened.report(),
     }
 
 
