@@ -380,7 +380,12 @@ class ResultCache:
 
     def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
         kind = name.split(" ", 1)[0]
-        if kind in ("input", "file", "read") and not name.startswith("input name") and old is not None and new is not None:
+        if (
+            kind in ("input", "file", "read")
+            and not name.startswith("input name")
+            and old is not None
+            and new is not None
+        ):
             what = name.removeprefix("file ").removeprefix(READ)
             yield from self._file_differences(what, old, new)
         else:

@@ -69,8 +69,6 @@ KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit statuses of a killed command or of a shell around one; the cause may be a lack of memory."""
 NOWHERE = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
 """The standard streams of a command whose output nobody reads."""
-OPENED_AT_ONCE = 64
-"""The most files that a traced command opens before the guardian looks at other events."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; a command must not inherit that."""
 BOTH, STDOUT, STDERR = 0, 1, 2
@@ -538,10 +536,8 @@ def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tup
 
     Return its pid, and the `tracing.OpenedFiles` of a command whose opened files are asked for, else None.
     """
-    if spec["view"] or spec["sandbox"]:
-        return start_elsewhere(spec, output, errors), None
-    if spec["traced"]:
-        return start_traced(spec, program, output, errors)
+    if spec["view"] or spec["sandbox"] or spec["traced"]:
+        return start_by_fork(spec, program, output, errors)
     # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     argv, env = spec["argv"], spec["env"]
     pid = os.posix_spawn(
@@ -569,12 +565,14 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
     return program
 
 
-def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
-    """Start a command in namespaces of its own, which requires a fork of this process.
+def start_by_fork(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
+    """Start a command in namespaces of its own, or traced, which requires a fork of this process; see `start`.
 
     With a sandbox the fork ends at once, and two forks of it become children of this process: the command, and a
     process that ends with this one.
     """
+    tracing = __import__("tracing") if spec["traced"] else None  # few owners need these modules
+    channel, channel_end = socket.socketpair()
     report, report_end = os.pipe()
     pids, pids_end = os.pipe()
     guardian = os.getpid()
@@ -588,7 +586,7 @@ def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
             *mounts, holder, held = spec["view"] or (0, ())
             if holder:  # named by this /proc, which the sandbox replaces
                 holder = os.open(f"/proc/{holder}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-            if spec["sandbox"]:  # few owners need these modules, and all would pay for the imports
+            if spec["sandbox"]:  # all would pay for the imports
                 __import__("sandbox").enter(spec["sandbox"], guardian, pids_end)
             os.setsid()
             for number in IGNORED:
@@ -598,13 +596,20 @@ def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
             stage = b"cwd"
             os.chdir(spec["cwd"])
             stage = b"exec"
-            os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+            if tracing is not None:
+                tracing.install(channel_end)
+            os.execvpe(program, spec["argv"], spec["env"])
         except OSError as error:
             os.write(report_end, b"%d %s" % (error.errno or 0, getattr(error, "stage", stage)))
         finally:
             os._exit(127)
     os.close(report_end)
     os.close(pids_end)
+    channel_end.close()
+    opened = None if tracing is None else tracing.receive(channel)
+    channel.close()
+    if opened is not None:
+        opened.serve_until(report)  # the execution of the command waits for this too
     answer = os.read(report, select.PIPE_BUF)  # ends without data when exec closes the other end
     started = os.read(pids, 8)
     os.close(report)
@@ -613,54 +618,15 @@ def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
     if started:
         os.waitpid(pid, 0)
     if answer:
+        if opened is not None:
+            opened.close()
         os.waitpid(command, 0)  # first: process 1 of a namespace ends after all others are reaped
         if first:
             os.kill(first, signal.SIGKILL)
             os.waitpid(first, 0)
         code, _, place = answer.partition(b" ")
         raise StartError(os.fsdecode(place), int(code))
-    return command
-
-
-def start_traced(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
-    """Start a command that reports what it opens: see `start` and `weft.worker.tracing`."""
-    tracing = __import__("tracing")
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    report, report_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(output, 1)
-            os.dup2(errors, 2)
-            os.setsid()
-            for number in IGNORED:
-                signal.signal(number, signal.SIG_DFL)
-            tracing.install(theirs)
-            os.execve(program, spec["argv"], spec["env"])
-        except OSError as error:
-            os.write(report_end, b"%d" % (error.errno or 0))
-        finally:
-            os._exit(127)
-    theirs.close()
-    os.close(report_end)
-    _, handed, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(4))
-    ours.close()
-    opened = tracing.OpenedFiles(int.from_bytes(handed[0][2][:4], sys.byteorder)) if handed else None
-    poll = select.poll()
-    for fd in (report, opened.listener if opened is not None else -1):
-        if fd >= 0:
-            poll.register(fd, select.POLLIN)
-    while not any(fd == report for fd, _ in poll.poll()):  # ends without data when exec closes the other end
-        opened.take()
-    answer = os.read(report, select.PIPE_BUF)
-    os.close(report)
-    if answer:
-        os.waitpid(pid, 0)
-        if opened is not None:
-            opened.close()
-        raise StartError("exec", int(answer))
-    return pid, opened
+    return command, opened
 
 
 class ProcessRecord:
@@ -817,7 +783,10 @@ class CommandWatch:
     def _wait(self, wait_s: float) -> None:
         for fd, what in self.poll.poll(max(0, int(wait_s * 1000) + 1)):
             if self.opened is not None and fd == self.opened.listener:
-                self._let_open(what)
+                if what & select.POLLIN:
+                    self.opened.take_some()
+                else:  # no process with the filter is left
+                    self.poll.unregister(fd)
             elif fd in self.outputs:
                 data = os.read(fd, CHUNK_BYTES)
                 self.log.write(data, self.outputs[fd])
@@ -831,18 +800,6 @@ class CommandWatch:
                 self.why = self.why or "owner"
         if self.owner.is_gone():
             self.why = self.why or "owner"
-
-    def _let_open(self, what: int) -> None:
-        """Let the calls that open files go on, some of them at once: programs open many files when they start."""
-        if not what & select.POLLIN:  # no process with the filter is left
-            self.poll.unregister(self.opened.listener)
-            return
-        poll = select.poll()
-        poll.register(self.opened.listener, select.POLLIN)
-        for _ in range(OPENED_AT_ONCE):
-            self.opened.take()
-            if not any(found & select.POLLIN for _, found in poll.poll(0)):
-                return
 
     def _more(self, control: int) -> bool:
         """Take a grace period from the owner; False: the owner asks for the end, or has ended."""

@@ -3,7 +3,7 @@
 This code is loaded only for commands whose opened files are asked for; it imports nothing of Weft. `install` runs in
 the child of the guardian between fork and exec: it adds a filter of system calls (`seccomp`) whose listener goes to the
 guardian. All descendants of the command inherit the filter. Each call that opens, renames, links or executes a file
-waits until the guardian has read its path (`OpenedFiles.take`) and lets it go on, unchanged. See the manual pages
+waits until the guardian has read its path (`OpenedFiles`) and lets it go on, unchanged. See the manual pages
 seccomp(2) and seccomp_unotify(2).
 
 The filter needs the privilege of an administrator, or a command that cannot gain privileges (`no_new_privs`), such as
@@ -16,6 +16,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import select
 import struct
 import sys
 
@@ -77,6 +78,8 @@ LONGEST_PATH = 4096
 MOST_PATHS = 20_000
 """More paths than a key can be checked against: the command then counts as one that was not watched."""
 MOST_MEMORIES = 64
+AT_ONCE = 64
+"""The most calls that the guardian lets go on before it looks at other events."""
 SYSTEM = (b"/usr/", b"/lib", b"/etc/", b"/proc/", b"/sys/", b"/dev/", b"/bin/", b"/sbin/", b"/run/", b"/opt/", b"/nix/")
 LIBRARIES = (b"/lib/python", b"/site-packages")
 """Folders of the system and of Python's packages, whose files are no inputs."""
@@ -123,6 +126,12 @@ def _listener(architecture: int, seccomp: int, calls: dict[int, str]) -> int:
     return -1
 
 
+def receive(channel: socket.socket) -> OpenedFiles | None:
+    """Return what a process that calls `install` opens from then on; None if the system does not tell it."""
+    _, handed, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
+    return OpenedFiles(int.from_bytes(handed[0][2][:4], sys.byteorder)) if handed else None
+
+
 class OpenedFiles:
     """The paths that a command and its descendants have opened: `read`, `written` and `listed` (folders).
 
@@ -138,6 +147,23 @@ class OpenedFiles:
         self.complete = True
         self._memories: dict[int, int] = {}
         self._request = bytearray(REQUEST.size)
+        self._poll = select.poll()
+        self._poll.register(listener, select.POLLIN)
+
+    def take_some(self) -> None:
+        """Take the calls that wait, some of them at once: programs open many files when they start."""
+        for _ in range(AT_ONCE):
+            self.take()
+            if not any(what & select.POLLIN for _, what in self._poll.poll(0)):
+                return
+
+    def serve_until(self, report: int) -> None:
+        """Take calls until a descriptor is readable or closed at its other end."""
+        poll = select.poll()
+        poll.register(report, select.POLLIN)
+        poll.register(self.listener, select.POLLIN)
+        while not any(fd == report for fd, _ in poll.poll()):
+            self.take()
 
     def take(self) -> None:
         """Note the path of one call that waits, and let it go on."""
@@ -147,11 +173,11 @@ class OpenedFiles:
         except OSError:  # its process has ended meanwhile
             return
         id, pid, _, number, _, _, *args = REQUEST.unpack(self._request)
-        try:
+        try:  # noqa: SIM105 - importing contextlib costs start-up time
             self._note(pid, self.calls[number], args)
         except OSError:  # it has ended, or may not be looked at
             pass
-        try:  # noqa: SIM105 - importing contextlib costs start-up time
+        try:  # noqa: SIM105
             fcntl.ioctl(self.listener, SEND, ANSWER.pack(id, 0, 0, GO_ON))
         except OSError:
             pass
@@ -169,7 +195,7 @@ class OpenedFiles:
     def _note(self, pid: int, call: str, args: list[int]) -> None:
         if call in (OPEN, CREATE, EXECUTE):
             folder, text = AT_FDCWD, args[0]
-        elif call == RENAME or call == LINK:
+        elif call in (RENAME, LINK):
             folder, text = AT_FDCWD, args[1]
         elif call in (RENAME_AT, LINK_AT):
             folder, text = args[2], args[3]

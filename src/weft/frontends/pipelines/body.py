@@ -123,7 +123,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         os.path.join(processes, f"{log}.{attempt}"),
     )
     own["timed"] = True
-    own["traced"] = recipe is not None and recipe.traced and not own.get("view") and not own.get("prefix")
+    own["traced"] = recipe is not None and recipe.traced and not own.get("prefix")
     if "kind" in own:
         own["variables"], own["runs"] = env, os.path.join(own.pop("run"), INNER, log)
     for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH, PACKAGES):
@@ -141,7 +141,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         raise
     if recipe is not None:
         if opened is not None:
-            recipe = replace(recipe, opened=_opened(opened, os.path.dirname(processes), of_code="kind" not in own))
+            seen = _opened(opened, os.path.dirname(processes), ctx.params.get(MOUNTS, ()), of_code="kind" not in own)
+            recipe = replace(recipe, opened=seen)
         reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))
         if reason:
             warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")
@@ -150,13 +151,20 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     return result
 
 
-def _opened(said: Mapping[str, Sequence[str]], run: str, *, of_code: bool) -> OpenedFiles:
-    """Return what a step opened outside of the folder of its run.
+def _opened(
+    said: Mapping[str, Sequence[str]], run: str, mounts: Iterable[Sequence[Any]], *, of_code: bool
+) -> OpenedFiles:
+    """Return what a step opened outside of the folder of its run, by the paths without its mounts.
 
     The code of a kind counts by what the step uses of it, so with `of_code` alone its files do.
     """
+    places = sorted(((f"{mount[1]}/", f"{mount[0]}/") for mount in mounts), key=lambda pair: -len(pair[0]))
+
+    def here(path: str) -> str:
+        return next((source + path[len(target) :] for target, source in places if path.startswith(target)), path)
+
     found = {
-        name: [path for path in paths if not path.startswith(f"{run}/") and (of_code or not is_python(path))]
+        name: [here(path) for path in paths if not path.startswith(f"{run}/") and (of_code or not is_python(path))]
         for name, paths in said.items()
     }
     return OpenedFiles(**found)

@@ -88,8 +88,13 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, f
         outputs=dict(step.outputs),
         expires_s=float(step.cache.max_expired_time),
         mode=step.cache.mode,
-        traced=place.trace and step.cache.mode == CONTENT and not _GAINS_PRIVILEGES.search(step.portable_command),
+        traced=place.trace and may_be_traced(step),
     )
+
+
+def may_be_traced(step: ResolvedStep) -> bool:
+    """Whether what a cached step opens may count as its input: PaddleFlow's rules and `sudo` forbid it."""
+    return step.cache.mode == CONTENT and not _GAINS_PRIVILEGES.search(step.portable_command)
 
 
 def item_files(step: ResolvedStep, folder: str) -> dict[str, str]:

@@ -88,7 +88,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
         nodes,
         graph,
         [node.name for node in chosen],
-        notes(nodes, folder, contained=around.docker_env != "ignore"),
+        notes(nodes, folder, contained=around.docker_env != "ignore", trace=around.trace),
         unbound(nodes),
         hopeless_mounts(chosen) if around.mounts else [],
     )
