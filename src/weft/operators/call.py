@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from weft.graph.task import CommitBarrier, TaskContext
     from weft.operators.mounts import MountNamespace
     from weft.operators.network import Sandbox
+    from weft.store.opened import OpenedFiles
 
 _MASK: Final = "***"
 TAIL_LINES = 20
@@ -122,16 +123,6 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """Whether the result tells which files were opened. On Linux, without `view` and `sandbox`."""
 
 
-class Opened(Struct, frozen=True, array_like=True):
-    """The files that a command and its descendants opened, by absolute path, without those of the system."""
-
-    read: tuple[str, ...]
-    written: tuple[str, ...]
-    """Also those that others were renamed to."""
-    listed: tuple[str, ...]
-    """Folders whose names were read."""
-
-
 class CommandResult(Struct, frozen=True, kw_only=True):
     """The result of a command."""
 
@@ -160,7 +151,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     """Whether the command, or a process that it speaks for, was killed while the kernel killed for lack of memory."""
     shell_only: tuple[str, ...] = ()
     """Variables too long for an environment: only the command's own shell has them."""
-    opened: Opened | None = None
+    opened: OpenedFiles | None = None
     """What a traced command opened; None if that is not known."""
 
     @property
@@ -301,8 +292,16 @@ def _result(spec: CommandSpec, frame: Mapping[str, Any]) -> CommandResult:
         log_error=os.strerror(frame["log_errno"]) if frame["log_errno"] else "",
         out_of_memory=frame["oom"],
         shell_only=tuple(_too_long(spec.env)),
-        opened=Opened(*(tuple(map(os.fsdecode, paths)) for paths in frame["opened"])) if frame["opened"] else None,
+        opened=_opened(frame["opened"]),
     )
+
+
+def _opened(said: Sequence[Sequence[bytes]] | None) -> OpenedFiles | None:
+    if said is None:
+        return None
+    from weft.store.opened import OpenedFiles  # only traced commands need it
+
+    return OpenedFiles(*(tuple(map(os.fsdecode, paths)) for paths in said))
 
 
 def last_lines(log: Path, *, start: int = 0, count: int = TAIL_LINES) -> list[str]:

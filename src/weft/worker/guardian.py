@@ -534,7 +534,7 @@ def get_ready(spec: dict[str, Any]) -> bytes:
 def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
     """Start a prepared command in a session of its own; StartError: it cannot be started.
 
-    Return its pid, and the `tracing.OpenedFiles` of a command whose opened files are asked for, else None.
+    Return its pid, and the `tracing.CallListener` of a command whose opened files are asked for, else None.
     """
     if spec["view"] or spec["sandbox"] or spec["traced"]:
         return start_by_fork(spec, program, output, errors)
@@ -924,7 +924,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     `MaskedLog`), `record` (a path or None), `grace_s`, `after_s` (that after the exit of the command, or None),
     `timeout_s` (or None), `head` and `tail` (bytes of the log to keep), `timed` (whether the log has a `TimesFile`),
     `apart` (whether standard error has a pipe of its own), `traced` (whether the last frame tells in `opened` what
-    `tracing.OpenedFiles.report` returns). EOFError: the owner is gone or has no more commands; no
+    `tracing.CallListener.report` returns). EOFError: the owner is gone or has no more commands; no
     command was started.
     """
     spec = receive(control)

@@ -3,7 +3,7 @@
 This code is loaded only for commands whose opened files are asked for; it imports nothing of Weft. `install` runs in
 the child of the guardian between fork and exec: it adds a filter of system calls (`seccomp`) whose listener goes to the
 guardian. All descendants of the command inherit the filter. Each call that opens, renames, links or executes a file
-waits until the guardian has read its path (`OpenedFiles`) and lets it go on, unchanged. See the manual pages
+waits until the guardian has read its path (`CallListener`) and lets it go on, unchanged. See the manual pages
 seccomp(2) and seccomp_unotify(2).
 
 The filter needs the privilege of an administrator, or a command that cannot gain privileges (`no_new_privs`), such as
@@ -126,13 +126,13 @@ def _listener(architecture: int, seccomp: int, calls: dict[int, str]) -> int:
     return -1
 
 
-def receive(channel: socket.socket) -> OpenedFiles | None:
+def receive(channel: socket.socket) -> CallListener | None:
     """Return what a process that calls `install` opens from then on; None if the system does not tell it."""
     _, handed, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
-    return OpenedFiles(int.from_bytes(handed[0][2][:4], sys.byteorder)) if handed else None
+    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder)) if handed else None
 
 
-class OpenedFiles:
+class CallListener:
     """The paths that a command and its descendants have opened: `read`, `written` and `listed` (folders).
 
     Paths are absolute, those of `SYSTEM` and `LIBRARIES` left out. `complete` is whether all of them are there.

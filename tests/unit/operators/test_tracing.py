@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from weft.operators.call import CommandSpec, Opened, run_guarded
+from weft.operators.call import CommandResult, CommandSpec, run_guarded
 from weft.operators.tracing import can_trace
+from weft.store.opened import OpenedFiles
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="this system does not tell which files a command opens")
 
 
-def run(folder: Path, text: str, **more):
+def run(folder: Path, text: str, **more) -> CommandResult:
     env = {"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"}
     return run_guarded(CommandSpec(text=text, env=env, cwd=folder, log=folder.parent / "log", traced=True, **more))
 
 
-def opened(folder: Path, text: str) -> Opened:
+def opened(folder: Path, text: str) -> OpenedFiles:
     result = run(folder, text)
     assert result.ok, (folder.parent / "log").read_text()
     assert result.opened is not None
