@@ -152,6 +152,7 @@ class BoundPipeline:
             around=wiring.Surroundings(
                 mounts=settings.mounts != "off",
                 docker_env=settings.docker_env,
+                trace=settings.trace,
                 stage=state.path / STAGE,
                 workers=settings.workers,
                 storage=settings.storage,

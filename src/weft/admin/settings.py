@@ -99,6 +99,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Images of pipelines: `ignore`; `docker` or `podman` if installed; `require`."""
     mounts: str = "auto"
     """Mounts: `auto` mounts folders at the mount paths of pipelines, visible only to the step; `off` does not."""
+    trace: bool = True
+    """Whether the files that a cached step opens while it runs are inputs of its result too (Linux)."""
     durability: str = "process"
     """The failure that a reported end of a step survives: the death of the `process`, or the loss of `power` too."""
     isolation: str = "auto"
@@ -354,6 +356,7 @@ _PARSERS: Final[dict[str, Callable[[object, str, Path], Any]]] = {
     "user": _text,
     "docker_env": _one_of(IMAGES),
     "mounts": _one_of(MOUNTS),
+    "trace": _truth,
     "durability": _one_of(DURABILITY),
     "isolation": _one_of(ISOLATIONS),
     "outer_network": _truth,

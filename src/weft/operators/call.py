@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from weft.graph.task import CommitBarrier, TaskContext
     from weft.operators.mounts import MountNamespace
     from weft.operators.network import Sandbox
+    from weft.store.opened import OpenedFiles
 
 _MASK: Final = "***"
 TAIL_LINES = 20
@@ -118,6 +119,8 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """Whether a file `LOG.times` beside the log tells when each line arrived (see `weft.runs.times`)."""
     apart: bool = False
     """Whether errors have a pipe of their own, so that a timed log tells them from output, but not in exact order."""
+    traced: bool = False
+    """Whether the result tells which files were opened. On Linux, without `view` and `sandbox`."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -148,6 +151,8 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     """Whether the command, or a process that it speaks for, was killed while the kernel killed for lack of memory."""
     shell_only: tuple[str, ...] = ()
     """Variables too long for an environment: only the command's own shell has them."""
+    opened: OpenedFiles | None = None
+    """What a traced command opened; None if that is not known."""
 
     @property
     def status(self) -> int:
@@ -287,7 +292,16 @@ def _result(spec: CommandSpec, frame: Mapping[str, Any]) -> CommandResult:
         log_error=os.strerror(frame["log_errno"]) if frame["log_errno"] else "",
         out_of_memory=frame["oom"],
         shell_only=tuple(_too_long(spec.env)),
+        opened=_opened(frame["opened"]),
     )
+
+
+def _opened(said: Sequence[Sequence[bytes]] | None) -> OpenedFiles | None:
+    if said is None:
+        return None
+    from weft.store.opened import OpenedFiles  # only traced commands need it
+
+    return OpenedFiles(*(tuple(map(os.fsdecode, paths)) for paths in said))
 
 
 def last_lines(log: Path, *, start: int = 0, count: int = TAIL_LINES) -> list[str]:
@@ -378,6 +392,7 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
         "tail": spec.log_tail_bytes,
         "timed": spec.timed,
         "apart": spec.apart,
+        "traced": spec.traced,
     }
 
 

@@ -114,10 +114,11 @@ def load(request: RunRequest, concrete: Concrete, settings: Settings, state: Sta
         )
     own = (settings.mounts, settings.docker_env, settings.state_dir, settings.workers, settings.storage)
     flags = {name: getattr(settings, name) for name in _OF_KINDS if settings.origin(name).of_run}
-    if own != ("auto", "ignore", None, 0, "") or request.fs or flags:
+    if own != ("auto", "ignore", None, 0, "") or request.fs or flags or not settings.trace:
         options["around"] = concrete.Surroundings(
             mounts=settings.mounts != "off",
             docker_env=settings.docker_env,
+            trace=settings.trace,
             file_systems=parse_given(list(request.fs)),
             stage=state.path / STAGE,
             workers=settings.workers,

@@ -259,7 +259,7 @@ class StepCache:
         reason = "it was asked to run again" if self._is_refreshed(pending.probe.vertex) else ""
         near = Why(reason)
         if not pending.locked and not reason:
-            found = results.find(key.key, recipe.expires_s)
+            found = results.find(key.key, recipe.expires_s, recipe.root)
             if found.entry is not None:
                 return self._hit(pending, recipe, found.entry, lines)
         if not pending.locked:
@@ -273,7 +273,7 @@ class StepCache:
             if not pending.locked:
                 return self._wait(pending, lines, own=others is not None)
         if not reason:  # another owner may have made it just before the lock was free
-            found = results.find(key.key, recipe.expires_s)
+            found = results.find(key.key, recipe.expires_s, recipe.root)
             if found.entry is not None:
                 return self._hit(pending, recipe, found.entry, lines)
             near = Why(found.reason) if found.reason else results.why(recipe, key.leaves)

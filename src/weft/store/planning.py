@@ -90,7 +90,7 @@ def _foresee(
 def _look(results: ResultCache, step: str, recipe: Recipe, known: dict[str, CachedOutput]) -> Foreseen:
     try:
         key = results.key(recipe, known)
-        found = results.find(key.key, recipe.expires_s)
+        found = results.find(key.key, recipe.expires_s, recipe.root)
         if found.entry is None:
             return Foreseen(step, RUN, found.reason or results.why(recipe, key.leaves).reason)
     except WeftError as error:

@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import SHARED, ContentStore
 from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
+from weft.store.opened import READ, OpenedFiles, leaves_now, opened_leaves
 from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
@@ -62,6 +64,7 @@ _ORDER: Final = (
     "command",
     "input ",
     "file ",
+    READ,
 )
 """The order of differences in a report: changes by people come before their effects."""
 
@@ -72,7 +75,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     `static` are the leaves known beforehand. `inputs` maps names to the absolute paths of artifacts, `scopes` has pairs
     of a name for people and an absolute path, `outputs` maps names to absolute paths below `root`. A result is valid
     for `expires_s` seconds, for ever if `NEVER`. `store` is the folder for content. `task` counts the tasks of one
-    step.
+    step. `traced` is whether the files that it opens are inputs too: `opened`, known after it ran.
     """
 
     pipeline: str
@@ -87,10 +90,12 @@ class Recipe(Struct, frozen=True, kw_only=True):
     outputs: Mapping[str, str] = field(default_factory=dict)
     expires_s: float = NEVER
     mode: str = CONTENT
+    traced: bool = False
+    opened: OpenedFiles | None = None
 
     def to_json(self) -> str:
         """Return the recipe as one text, which costs a graph less than a tree of values."""
-        return json.dumps({name: getattr(self, name) for name in _RECIPE})
+        return json.dumps({name: getattr(self, name) for name in _RECIPE})  # before it runs: nothing is opened
 
     @classmethod
     def from_json(cls, text: str, leaves: Mapping[str, str] | None = None, **changes: Any) -> Recipe:
@@ -105,7 +110,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         return digest_of_leaves({**self.static, "mode": self.mode, "version": str(KEY_VERSION)})
 
 
-_RECIPE: Final = Recipe.__struct_fields__
+_RECIPE: Final = tuple(name for name in Recipe.__struct_fields__ if name != "opened")
 
 
 @lru_cache(maxsize=64)
@@ -256,14 +261,19 @@ class ResultCache:
 
     # ------------------------------------------------------------------------------------------------------- finding
 
-    def find(self, key: str, expires_s: float = NEVER) -> Found:
-        """Return the result of a key, if one is kept, complete, and not older than `expires_s`; changes nothing."""
+    def find(self, key: str, expires_s: float = NEVER, root: str = "") -> Found:
+        """Return the result of a key, if one is kept, complete, and not older than `expires_s`; changes nothing.
+
+        `root` is the folder of the execution that it is for; with "" the files that its own one opened do not count.
+        """
         entry = self._at_hand().entries.pop(key, None) or self.index.entry(key)
         if entry is None:
             return Found(None)
         problem = expired(entry, self.wall(), _end_of_validity(entry.completed, expires_s))
         if problem:
             return Found(None, problem)
+        if root and (change := self._change_of_opened(entry, root)):
+            return Found(None, f"{change}, compared with {entry.run}")
         problem = self._problem(entry)
         if problem.endswith(SHARED):
             runs = ", ".join(dict.fromkeys([entry.run, *self.index.users(key)]))
@@ -271,6 +281,18 @@ class ResultCache:
         if problem:
             return Found(None, f"its result of {entry.run} cannot be used: {problem}")
         return Found(entry)
+
+    def _change_of_opened(self, entry: Entry, root: str) -> str:
+        """Return the first change of a file that the execution of a result opened, "" without any."""
+        try:
+            now = leaves_now(entry.leaves, root, self._digester())
+        except WeftError as error:
+            return error.message
+        then = {name: text for name, text in entry.leaves.items() if name in now}
+        return "" if now == then else self.differences(then, now)[0]
+
+    def _digester(self) -> Digester:
+        return Digester(self.index, self._now_ns, ignore=LEFT_OUT)
 
     def _problem(self, entry: Entry) -> str:
         if not entry.outputs:
@@ -313,6 +335,7 @@ class ResultCache:
         near = self.index.near(recipe.pipeline, recipe.step)
         if not near:
             return Why("no result of it is kept: it never ran to a good end with a cache, or its results were removed")
+        near = [replace(entry, leaves=_named(entry.leaves)) for entry in near]
         listings: dict[str, dict[bytes, str]] = {}
         unlike = [len(_unlike(entry.leaves, leaves)) for entry in near]
         nearest = [entry for entry, count in zip(near, unlike, strict=True) if count == min(unlike)]
@@ -357,8 +380,13 @@ class ResultCache:
 
     def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
         kind = name.split(" ", 1)[0]
-        if kind in ("input", "file") and not name.startswith("input name") and old is not None and new is not None:
-            what = name.removeprefix("file ")
+        if (
+            kind in ("input", "file", "read")
+            and not name.startswith("input name")
+            and old is not None
+            and new is not None
+        ):
+            what = name.removeprefix("file ").removeprefix(READ)
             yield from self._file_differences(what, old, new)
         else:
             yield _leaf_difference(name, old, new)
@@ -421,6 +449,13 @@ class ResultCache:
         now = self.key(recipe)
         if now.key != claim.key:
             return f"what it reads changed while it ran: {self.differences(claim.leaves, now.leaves)[0]}"
+        opened: dict[str, str] = {}
+        if recipe.opened is not None:
+            places = [*recipe.outputs.values(), *(path for _, path in recipe.scopes)]
+            places += [path for paths in recipe.inputs.values() for path in paths]
+            opened, reason = opened_leaves(recipe.opened, recipe.root, places, started, self._digester())
+            if reason:
+                return reason
         store = self.content(recipe.store)
         with store.lock():
             outputs: dict[str, CachedOutput] = {}
@@ -440,7 +475,7 @@ class ResultCache:
                 expires=_end_of_validity(completed, recipe.expires_s),
                 used=completed,
                 size=sum(output.size for output in outputs.values()),
-                leaves=claim.leaves,
+                leaves={**claim.leaves, **opened},
                 outputs=outputs,
             )
             return "" if self.index.commit(entry, claim) else "another run has taken its place meanwhile"
@@ -552,6 +587,11 @@ def close_cache(cache: ResultCache) -> None:
         for state in [state for state, opened in _open.items() if opened is cache]:
             del _open[state]
     cache.index.close()
+
+
+def _named(leaves: Mapping[str, str]) -> dict[str, str]:
+    """Return leaves without those of files that only the run has told."""
+    return {name: text for name, text in leaves.items() if not name.startswith(READ)}
 
 
 def tell_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

@@ -86,7 +86,7 @@ def _touch(results: ResultCache, locks: Locks, task: PlannedTask, run: str, time
         return TouchedStep(task.step, LEFT, why)
     try:
         key = results.key(recipe)
-        found = results.find(key.key, recipe.expires_s)
+        found = results.find(key.key, recipe.expires_s, recipe.root)
         if found.entry is not None:
             return TouchedStep(task.step, KNOWN, f"result of {found.entry.run}")
         if not locks.try_lock(key.key):

@@ -531,13 +531,16 @@ def get_ready(spec: dict[str, Any]) -> bytes:
     return find(argv[0], env)
 
 
-def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> int:
-    """Start a prepared command in a session of its own and return its pid; StartError: it cannot be started."""
-    if spec["view"] or spec["sandbox"]:
-        return start_elsewhere(spec, output, errors)
+def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
+    """Start a prepared command in a session of its own; StartError: it cannot be started.
+
+    Return its pid, and the `tracing.CallListener` of a command whose opened files are asked for, else None.
+    """
+    if spec["view"] or spec["sandbox"] or spec["traced"]:
+        return start_by_fork(spec, program, output, errors)
     # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     argv, env = spec["argv"], spec["env"]
-    return os.posix_spawn(
+    pid = os.posix_spawn(
         program,
         argv,
         env,
@@ -549,6 +552,7 @@ def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> int
         setsid=True,
         setsigdef=IGNORED,
     )
+    return pid, None
 
 
 def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
@@ -561,12 +565,14 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
     return program
 
 
-def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
-    """Start a command in namespaces of its own, which requires a fork of this process.
+def start_by_fork(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
+    """Start a command in namespaces of its own, or traced, which requires a fork of this process; see `start`.
 
     With a sandbox the fork ends at once, and two forks of it become children of this process: the command, and a
     process that ends with this one.
     """
+    tracing = __import__("tracing") if spec["traced"] else None  # few owners need these modules
+    channel, channel_end = socket.socketpair()
     report, report_end = os.pipe()
     pids, pids_end = os.pipe()
     guardian = os.getpid()
@@ -580,7 +586,7 @@ def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
             *mounts, holder, held = spec["view"] or (0, ())
             if holder:  # named by this /proc, which the sandbox replaces
                 holder = os.open(f"/proc/{holder}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-            if spec["sandbox"]:  # few owners need these modules, and all would pay for the imports
+            if spec["sandbox"]:  # all would pay for the imports
                 __import__("sandbox").enter(spec["sandbox"], guardian, pids_end)
             os.setsid()
             for number in IGNORED:
@@ -590,13 +596,20 @@ def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
             stage = b"cwd"
             os.chdir(spec["cwd"])
             stage = b"exec"
-            os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+            if tracing is not None:
+                tracing.install(channel_end)
+            os.execvpe(program, spec["argv"], spec["env"])
         except OSError as error:
             os.write(report_end, b"%d %s" % (error.errno or 0, getattr(error, "stage", stage)))
         finally:
             os._exit(127)
     os.close(report_end)
     os.close(pids_end)
+    channel_end.close()
+    opened = None if tracing is None else tracing.receive(channel)
+    channel.close()
+    if opened is not None:
+        opened.serve_until(report)  # the execution of the command waits for this too
     answer = os.read(report, select.PIPE_BUF)  # ends without data when exec closes the other end
     started = os.read(pids, 8)
     os.close(report)
@@ -605,13 +618,15 @@ def start_elsewhere(spec: dict[str, Any], output: int, errors: int) -> int:
     if started:
         os.waitpid(pid, 0)
     if answer:
+        if opened is not None:
+            opened.close()
         os.waitpid(command, 0)  # first: process 1 of a namespace ends after all others are reaped
         if first:
             os.kill(first, signal.SIGKILL)
             os.waitpid(first, 0)
         code, _, place = answer.partition(b" ")
         raise StartError(os.fsdecode(place), int(code))
-    return command
+    return command, opened
 
 
 class ProcessRecord:
@@ -663,6 +678,7 @@ class CommandWatch:
         wake: int,
         outputs: dict[int, int],
     ) -> None:
+        self.opened: Any = None
         self.grace_s: float = spec["grace_s"]
         self.after_s: float | None = spec["after_s"]
         self.timeout_s: float | None = spec["timeout_s"]
@@ -684,11 +700,13 @@ class CommandWatch:
             if fd >= 0:
                 self.poll.register(fd, select.POLLIN)
 
-    def run(self, command: int) -> None:
+    def run(self, command: int, opened: Any) -> None:
         """Return when no process of the command is left, or only processes that cannot be ended; `left` is their
-        number.
+        number. `opened` is as for `start`.
         """
-        self.command = command
+        self.command, self.opened = command, opened
+        if opened is not None:
+            self.poll.register(opened.listener, select.POLLIN)
         kill_at = give_up_at = look_at = 0.0
         while self._reap():
             now = time.monotonic()
@@ -763,8 +781,13 @@ class CommandWatch:
                 self.wall_s = time.monotonic() - self.begun
 
     def _wait(self, wait_s: float) -> None:
-        for fd, _ in self.poll.poll(max(0, int(wait_s * 1000) + 1)):
-            if fd in self.outputs:
+        for fd, what in self.poll.poll(max(0, int(wait_s * 1000) + 1)):
+            if self.opened is not None and fd == self.opened.listener:
+                if what & select.POLLIN:
+                    self.opened.take_some()
+                else:  # no process with the filter is left
+                    self.poll.unregister(fd)
+            elif fd in self.outputs:
                 data = os.read(fd, CHUNK_BYTES)
                 self.log.write(data, self.outputs[fd])
                 if not data:
@@ -900,7 +923,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     end by itself, or empty), `oom_counters` (the paths of `OomKillCounter`), `log`, `masked` (the secrets of
     `MaskedLog`), `record` (a path or None), `grace_s`, `after_s` (that after the exit of the command, or None),
     `timeout_s` (or None), `head` and `tail` (bytes of the log to keep), `timed` (whether the log has a `TimesFile`),
-    `apart` (whether standard error has a pipe of its own). EOFError: the owner is gone or has no more commands; no
+    `apart` (whether standard error has a pipe of its own), `traced` (whether the last frame tells in `opened` what
+    `tracing.CallListener.report` returns). EOFError: the owner is gone or has no more commands; no
     command was started.
     """
     spec = receive(control)
@@ -922,7 +946,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         if spec["waits"] and not post.wait_for_start(control, owner):
             raise StartError("stopped", 0)
         watch = CommandWatch(spec, log, control=control, owner=owner, wake=post.wake, outputs=outputs)
-        command = start(spec, program, write_ends[0], write_ends[-1])
+        command, opened = start(spec, program, write_ends[0], write_ends[-1])
     except EOFError:
         if record is not None:
             record.remove()
@@ -939,7 +963,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     send(control, {"pid": command, "start": row.start if row else "", "guardian": os.getpid()})
     post.count_kills(spec["oom_counters"])  # not before: it takes as long as some commands
 
-    watch.run(command)
+    watch.run(command, opened)
     if spec["undo"] and (watch.why != "exit" or watch.exit is None or watch.exit < 0):
         undo(spec["undo"], spec["env"])
     if not post.adopts:
@@ -948,6 +972,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     log.close()
     if record is not None and not watch.left:
         record.remove()
+    if opened is not None:
+        opened.close()
     why = watch.why or "exit"
     return {
         "again": post.adopts and not watch.left and why in ("exit", "timeout"),
@@ -962,6 +988,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         "log_bytes": log.taken,
         "dropped": log.dropped,
         "log_errno": log.errno,
+        "opened": None if opened is None else opened.report(),
     }
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.documents.problems import show
 from weft.frontends.pipelines import conditions
@@ -37,6 +38,7 @@ from weft.model.program import Program, Style
 from weft.operators.call import run_command
 from weft.store.folders import make_folders, remove_at
 from weft.store.limits import limit_advice
+from weft.store.opened import OpenedFiles, is_python
 from weft.store.state import INNER
 
 if TYPE_CHECKING:
@@ -121,6 +123,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         os.path.join(processes, f"{log}.{attempt}"),
     )
     own["timed"] = True
+    own["traced"] = recipe is not None and recipe.traced and not own.get("prefix")
     if "kind" in own:
         own["variables"], own["runs"] = env, os.path.join(own.pop("run"), INNER, log)
     for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH, PACKAGES):
@@ -129,6 +132,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     step.params, step.parallelism = own, 1  # the log and the record already have the number of the item
     try:
         result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
+        opened = result.pop("opened", None) if isinstance(result, dict) else None
         warnings += _shortfalls(ctx, own, outputs, result)
     except BaseException:
         # On a cluster this attempt may outlive its node's connection, while another one works in the same place.
@@ -136,12 +140,34 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
             put_aside(own["cwd"], outputs)
         raise
     if recipe is not None:
+        if opened is not None:
+            seen = _opened(opened, os.path.dirname(processes), ctx.params.get(MOUNTS, ()), of_code="kind" not in own)
+            recipe = replace(recipe, opened=seen)
         reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))
         if reason:
             warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")
     if warnings:
         ctx.emit(WARNING, "; ".join(warnings))
     return result
+
+
+def _opened(
+    said: Mapping[str, Sequence[str]], run: str, mounts: Iterable[Sequence[Any]], *, of_code: bool
+) -> OpenedFiles:
+    """Return what a step opened outside of the folder of its run, by the paths without its mounts.
+
+    The code of a kind counts by what the step uses of it, so with `of_code` alone its files do.
+    """
+    places = sorted(((f"{mount[1]}/", f"{mount[0]}/") for mount in mounts), key=lambda pair: -len(pair[0]))
+
+    def here(path: str) -> str:
+        return next((source + path[len(target) :] for target, source in places if path.startswith(target)), path)
+
+    found = {
+        name: [here(path) for path in paths if not path.startswith(f"{run}/") and (of_code or not is_python(path))]
+        for name, paths in said.items()
+    }
+    return OpenedFiles(**found)
 
 
 def end_of_run(verdict: JobVerdict) -> dict[str, str]:

@@ -21,8 +21,9 @@ from weft.frontends.pipelines.parts import OutputFolder, delivered_paths, text_t
 from weft.frontends.pipelines.scripts import scripts_of, uncovered
 from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
+from weft.model.patterns import late_pattern
 from weft.store.places import OUTPUTS
-from weft.store.results import Recipe
+from weft.store.results import CONTENT, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +40,8 @@ ITEM_FILES = "item_files"
 """The program parameter with the words of a step that name files by the item of its loop."""
 STORE = f"{OUTPUTS}/.cas"
 """The folder of kept results, below the folder of the main file system that steps work in."""
+_GAINS_PRIVILEGES = late_pattern(r"\b(?:sudo|su|doas|pkexec|podman|docker|apptainer|singularity|fusermount3?|newgrp)\b")
+"""Commands with these words are not traced, since a traced one may be kept from gaining privileges."""
 _PLACEMENT = PLACEMENT | {
     "PF_JOB_QUEUE_NAME",
     "PF_JOB_FLAVOUR",
@@ -52,11 +55,13 @@ _PLACEMENT = PLACEMENT | {
 class CachePlace(Struct, frozen=True):
     """The cache of one run, by the run's id.
 
-    `images` maps images to the digests of their content, as far as they are known.
+    `images` maps images to the digests of their content, as far as they are known. `trace` is whether files that steps
+    open are inputs of their results.
     """
 
     run: str
     images: Mapping[str, str] = field(default_factory=dict)
+    trace: bool = False
 
 
 def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, folder: str = "") -> Recipe | None:
@@ -84,7 +89,13 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, f
         outputs=dict(step.outputs),
         expires_s=float(step.cache.max_expired_time),
         mode=step.cache.mode,
+        traced=place.trace and may_be_traced(step),
     )
+
+
+def may_be_traced(step: ResolvedStep) -> bool:
+    """Whether what a cached step opens may count as its input: PaddleFlow's rules and `sudo` forbid it."""
+    return step.cache.mode == CONTENT and not _GAINS_PRIVILEGES.search(step.portable_command)
 
 
 def item_files(step: ResolvedStep, folder: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ from weft.frontends.pipelines.caching import (
     CachePlace,
     describe,
     item_files,
+    may_be_traced,
     mentioned_files,
     unknown_script,
     written_inputs,
@@ -61,6 +62,7 @@ from weft.model.program import Program, Style
 from weft.model.records import as_dict
 from weft.model.resources import Resources
 from weft.model.suggestions import nearest
+from weft.operators.tracing import can_trace
 from weft.store.places import ENVIRONMENTS, folders_above
 
 if TYPE_CHECKING:
@@ -403,10 +405,11 @@ def named_images(pipeline: Pipeline) -> dict[str, str]:
     return {name: "" if step.packages else step.docker_env or pipeline.docker_env for name, step in steps}
 
 
-def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> list[str]:
+def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace: bool = False) -> list[str]:
     """Return notices for the user before a run on this machine, one line for each kind.
 
-    `folder` is that of the pipeline's file. `contained`: steps run in the images that they name.
+    `folder` is that of the pipeline's file. `contained`: steps run in the images that they name. `trace`: what a cached
+    step opens counts, where this system tells it.
     """
     found = []
     steps = [node for node in nodes if isinstance(node, ResolvedStep)]
@@ -426,7 +429,9 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> lis
             f"a shell acts on {signs} in the path {steps[0].cwd}, which commands name by templates "
             f'({_some(list(acted_on))}): write "$PF_INPUT_ARTIFACT_..." or "$PF_OUTPUT_ARTIFACT_...", in quotes'
         )
-    unseen = {step.name: unknown for step in steps if (unknown := unknown_script(step, folder))}
+    watched = trace and can_trace()
+    blind = [s for s in steps if not (watched and may_be_traced(s)) or (contained and s.docker_env)]
+    unseen = {step.name: unknown for step in blind if (unknown := unknown_script(step, folder))}
     if unseen:
         main = next((mount.name for step in steps for mount in step.mounts if mount.main), "main")
         shown = ", ".join(f"{name}: {command}" for name, command in unseen.items())
@@ -434,7 +439,7 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> lis
             f"the cache cannot see which files these commands use ({shown}): "
             f"name it under the step's `cache`, as in  fs_scope: [{{name: {main}, path: FILE}}]"
         )
-    for step in steps:
+    for step in blind:
         found += _mentioned(step, folder)
         found += _written(step, folder)
     found += _doubtful_scopes(steps)

@@ -25,7 +25,19 @@ if TYPE_CHECKING:
 CALL: Final = "WEFT_CALL"
 """Variables with the description of the call, `WEFT_CALL_0` and so on: Linux limits the length of each."""
 _PIECE_BYTES: Final = 100 * 1024
-_PASSED_ON: Final = ("cwd", "log", "record", "name", "timeout_s", "view", "masked", "programs", "timed", "apart")
+_PASSED_ON: Final = (
+    "cwd",
+    "log",
+    "record",
+    "name",
+    "timeout_s",
+    "view",
+    "masked",
+    "programs",
+    "timed",
+    "apart",
+    "traced",
+)
 CALLER: Final = (sys.executable, "-P", "-X", "faulthandler", str(Path(__file__).with_name("invoke.py")))
 """The words of the program that calls the function of a step."""
 

@@ -51,8 +51,9 @@ class StepKind(Struct, frozen=True, kw_only=True):
     messages), `log` and `record` (files for output and for processes), `timeout_s`, `folder` (that of the pipeline's
     file), `variables` (the part of `env` that is the step's own), `runs` (the state folder for runs that the program
     begins itself), `settings` (those of the command line), `view` for mounts, and `masked` (texts that no log may show)
-    where the pipeline has secrets. The program raises TaskError on failure and ends soon after its task is cancelled.
-    Its return value is small and kept.
+    where the pipeline has secrets, and `traced` (whether its return value has `opened`, as that of
+    `weft.operators.call.run_command` does). The program raises TaskError on failure and ends soon after its task is
+    cancelled. Its return value is small and kept.
 
     `options` maps names of options to whether they are required; `check` returns the mistakes in given options, whose
     texts may hold templates. `leaves` returns the dependencies of the result beside parameters, environment and inputs,

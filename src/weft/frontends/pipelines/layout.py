@@ -88,7 +88,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
         nodes,
         graph,
         [node.name for node in chosen],
-        notes(nodes, folder, contained=around.docker_env != "ignore"),
+        notes(nodes, folder, contained=around.docker_env != "ignore", trace=around.trace),
         unbound(nodes),
         hopeless_mounts(chosen) if around.mounts else [],
     )
@@ -97,7 +97,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
 def place_of(loaded: PipelineWork, folder: Path) -> RunDirectories:
     """Return the place of the outputs of a run with a folder."""
     images = {} if loaded.containers is None else loaded.containers.images
-    cache = None if loaded.caching.off else CachePlace(folder.name, images)
+    cache = None if loaded.caching.off else CachePlace(folder.name, images, loaded.around.trace)
     publish = main_elsewhere(loaded.pipeline, loaded.root, loaded.urls)
     return RunDirectories(
         folder / "logs",
@@ -198,6 +198,7 @@ def spec_of(
         "targets": list(loaded.caching.targets),
         "mounts": loaded.around.mounts,
         "docker_env": loaded.around.docker_env,
+        "trace": loaded.around.trace,
         WORKERS: loaded.around.workers,
         "main_fs": loaded.origin.main_fs,
         "settings": dict(loaded.around.settings),

@@ -116,6 +116,7 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     around = Surroundings(
         mounts=description.get("mounts") is not False,
         docker_env=str(description.get("docker_env") or "ignore"),
+        trace=description.get("trace") is not False,
         workers=workers if isinstance(workers, int) else 0,
         settings=description.get("settings") or {},
         storage=str(stored.get("url") or ""),

@@ -49,7 +49,8 @@ class Surroundings(Struct, frozen=True):
 
     With `mounts` folders are mounted at the mount paths of the file. `file_systems` maps names of file systems to
     folders or URLs; copies of remote file systems are below `stage` (default: in the state folder). `docker_env`
-    selects the treatment of the steps' images (see `weft.operators.containers`). `workers` is the number of steps that
+    selects the treatment of the steps' images (see `weft.operators.containers`). With `trace` the files that a cached
+    step opens are inputs of its result (see `weft.store.opened`). `workers` is the number of steps that
     run at a time, at most the parallelism that the file gives; 0: as the file has it. `settings` are those of the
     command line that kinds of steps read. `storage` is the URL by which machines without the folder of the run get
     their files, and `storage_key` names a run that has begun below it, all of which stays there with `storage_keep`.
@@ -59,6 +60,7 @@ class Surroundings(Struct, frozen=True):
     file_systems: Mapping[str, str] = field(default_factory=dict)
     stage: Path | None = None
     docker_env: str = "ignore"
+    trace: bool = True
     workers: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""

@@ -1,0 +1,121 @@
+"""The inputs of an execution that nobody has named: what it opened while it ran.
+
+The names of a command tell most of its inputs before it runs, but not all: a script may build the name of a file, a
+library may read its own settings. So the result of a traced execution has one more leaf for each of these files, with
+their content after the run. These leaves are no part of its key, since they are not known before: a result that is
+found by its key is valid while they are unchanged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import PurePath
+from typing import Final
+
+from msgspec import Struct
+
+from weft.store.digests import ABSENT, LEFT_OUT, Digester
+
+READ: Final = "read "
+"""The prefix of these leaves. Names are relative to the folder of the execution, or absolute; a folder ends in `/`."""
+LARGE_BYTES: Final = 256 * 2**20
+"""A larger file counts by its size and its time of change: a step may read a part of a file of any size."""
+_NAMES: Final = "n"
+_STAMP: Final = "t"
+"""The first letters of digests of the names in a folder, and of the size and time of a large file."""
+_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/")
+_WEFT: Final = str(PurePath(__file__).parents[1])
+_CODE: Final = (".py", ".pyc", ".so")
+
+
+class OpenedFiles(Struct, frozen=True):
+    """What an execution opened, as absolute paths: files that it read and wrote, and folders that it listed."""
+
+    read: Collection[str] = ()
+    written: Collection[str] = ()
+    listed: Collection[str] = ()
+
+
+def opened_leaves(
+    opened: OpenedFiles, root: str, known: Iterable[str], started: float, digester: Digester
+) -> tuple[dict[str, str], str]:
+    """Return the leaves of what an execution in the folder `root` opened, and why its result cannot be kept, or "".
+
+    `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970.
+    Left out are files that it wrote, folders of the system, of libraries and of Weft, hidden folders, and the names in
+    folders that it wrote to or took code from. Errors as of `Digester.of`.
+    """
+    covered = [path.rstrip("/") for path in known]
+    written = set(opened.written)
+    written_in = {os.path.dirname(path) for path in written}
+    read = {_source(path) for path in opened.read}
+    code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
+    leaves = {}
+    for path in sorted({*read, *opened.listed}):
+        if path in written or path == root or not _counts(path, root, covered):
+            continue
+        name = os.path.relpath(path, root) if path.startswith(f"{root}/") else path
+        try:
+            found = os.stat(path)
+        except OSError:
+            if path in read and name != path:
+                leaves[READ + name] = ABSENT
+            continue
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if is_folder and (path in written_in or path in code_in):
+            continue
+        if not is_folder and not stat.S_ISREG(found.st_mode):
+            continue
+        if not is_folder and found.st_ctime >= started:
+            return {}, f"what it reads changed while it ran: {name}"
+        leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
+    return leaves, ""
+
+
+def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict[str, str]:
+    """Return the leaves that `opened_leaves` found for a result, with what their files are now.
+
+    Errors as of `Digester.of`.
+    """
+    return {name: _now(os.path.join(root, name[len(READ) :]), digester) for name in leaves if name.startswith(READ)}
+
+
+def _now(path: str, digester: Digester) -> str:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ABSENT
+    return _digest(path, found, digester)
+
+
+def _digest(path: str, found: os.stat_result, digester: Digester) -> str:
+    if stat.S_ISDIR(found.st_mode):
+        names = sorted(name for name in os.listdir(os.fsencode(path)) if name not in LEFT_OUT and name[:1] != b".")
+        return _NAMES + hashlib.sha256(b"\0".join(names)).hexdigest()
+    if found.st_size > LARGE_BYTES:
+        return f"{_STAMP}{found.st_size} {found.st_mtime_ns}"
+    return digester.of(path)
+
+
+def is_python(path: str) -> bool:
+    """Whether a path is that of a module of Python, compiled or not."""
+    return path.endswith((".py", ".pyc"))
+
+
+def _source(path: str) -> str:
+    """Return the file that a compiled module of Python is made from: an unchanged one is only looked at."""
+    folder, _, name = path.rpartition("/__pycache__/")
+    return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
+
+
+def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
+    if any(path == one or path.startswith(f"{one}/") for one in covered) or any(part in path for part in _LIBRARIES):
+        return False
+    inside = path.startswith(f"{root}/")
+    folder = os.path.dirname(path[len(root) :] if inside else path)
+    if "/." in folder or "/__pycache__" in folder or path.startswith(f"{_WEFT}/"):
+        return False
+    return inside or "/lib/python" not in path

@@ -1,0 +1,157 @@
+"""What a cached step opens while it runs is an input of its result, whether or not anybody has named it."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.integration.places import Commands, until
+from tests.integration.test_cache import Place, step
+from weft.operators.tracing import can_trace
+from weft.runs.reading import read_run
+
+pytestmark = pytest.mark.skipif(not can_trace(), reason="this system does not tell which files a command opens")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    (tmp_path / "project" / "data").mkdir(parents=True)
+    place = Place(tmp_path / "project")
+    monkeypatch.setenv("TRACE", str(place.trace))
+    monkeypatch.chdir(place.folder)
+    (place.folder / "data" / "x.csv").write_text("one\n")
+    return place
+
+
+def result(place: Place) -> str:
+    """Run the pipeline, and return its output."""
+    ended = place.run()
+    assert ended.error is None
+    return Path(ended.outputs["a.o"]).read_text()
+
+
+IDIOMS = {
+    "a default in a script": ("sh run.sh > {{o}}", 'F=${F:-data/x.csv}\ncat "$F"\n'),
+    "a descriptor": ("sh run.sh > {{o}}", "exec 3< data/x.csv\ncat <&3\n"),
+    "a name from a program": ("D=$(printf da; printf ta); cat $D/x.csv > {{o}}", ""),
+    "a trap": ("trap 'cat data/x.csv > {{o}}' EXIT", ""),
+    "a here-document of Python": ("python3 - > {{o}} <<'END'\nprint(open('data/' + 'x.csv').read())\nEND", ""),
+    "a shell below Python": ("python3 run.sh > {{o}}", "import os\nos.system('cat data/x.csv')\n"),
+    "a function of a shell": ("f() { cat data/$1; }; f x.csv > {{o}}", ""),
+    "a pattern of Python": (
+        "python3 run.sh 'data/*' > {{o}}",
+        "import glob, sys\nprint(open(glob.glob(sys.argv[1])[0]).read())\n",
+    ),
+    "a name after a colon": ("FILES=data/y.csv:data/x.csv; cat ${FILES#*:} > {{o}}", ""),
+}
+
+
+@pytest.mark.parametrize("idiom", IDIOMS)
+def test_a_file_that_is_named_in_any_way_counts(place, idiom):
+    command, script = IDIOMS[idiom]
+    (place.folder / "run.sh").write_text(script)
+    place.write({"a": step(command, "o")})
+    first = result(place)
+    assert result(place) == first
+    assert place.ran() == {"a": 1}, "an unchanged project is used again"
+    (place.folder / "data" / "x.csv").write_text("two\n")
+    assert "two" in result(place)
+    assert place.ran() == {"a": 1}
+
+
+def test_the_change_is_told_in_a_plan_and_afterwards(place):
+    place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}", "o")})
+    result(place)
+    (place.folder / "data" / "x.csv").write_text("two\n")
+    weft = Commands(place.folder, {"WEFT_USER": "me"})
+    assert "data/x.csv changed, compared with run-000001" in weft("plan", "run.yaml")[0]
+    result(place)
+    assert "data/x.csv changed, compared with run-000001" in weft("why", "@last/a")[0]
+
+
+def test_a_file_that_was_not_there_counts(place):
+    place.write({"a": step("N=$(echo more); cat $N.txt > {{o}} 2>&1 || true", "o")})
+    result(place)
+    result(place)
+    assert place.ran() == {"a": 1}
+    (place.folder / "more.txt").write_text("more")
+    assert result(place) == "more"
+
+
+def test_names_in_a_folder_that_is_listed_count(place):
+    place.write({"a": step("D=$(printf da; printf ta); ls $D > {{o}}", "o")})
+    assert result(place) == "x.csv\n"
+    (place.folder / "data" / ".x.csv.swp").write_text("of an editor")
+    result(place)
+    assert place.ran() == {"a": 1}
+    (place.folder / "data" / "y.csv").write_text("")
+    assert result(place) == "x.csv\ny.csv\n"
+
+
+def test_files_that_the_step_makes_do_not_count(place):
+    command = (
+        "D=$(printf da; printf ta); sort $D/x.csv > $D/sorted.tmp; mv $D/sorted.tmp $D/sorted; cat $D/sorted > {{o}}"
+    )
+    place.write({"a": step(command, "o")})
+    result(place)
+    (place.folder / "data" / "sorted").unlink()
+    result(place)
+    assert place.ran() == {"a": 1}
+
+
+def test_what_others_change_while_it_is_read_is_not_kept(place):
+    mark = place.folder.parent / "mark"
+    waits = f"echo > {mark}; while test -e {mark}; do sleep 0.01; done"
+    place.write({"a": step(f"D=$(printf da; printf ta); cat $D/x.csv > {{{{o}}}}; {waits}", "o")})
+    ended = []
+    run = threading.Thread(target=lambda: ended.append(place.run()))
+    run.start()
+    until(mark.exists)
+    (place.folder / "data" / "x.csv").write_text("two\n")
+    mark.unlink()
+    run.join()
+    assert "what it reads changed while it ran: data/x.csv" in read_run(ended[0].folder).steps[0].message
+    place.ran()
+    place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}; true", "o")})
+    assert result(place) == "two\n"
+
+
+def test_without_the_setting_and_for_programs_that_gain_privileges_only_names_count(place):
+    place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}", "o")})
+    weft = Commands(place.folder, {"WEFT_USER": "me", "WEFT_TRACE": "false"})
+    weft("run", "run.yaml")
+    place.write({"b": step("sudo --help; D=$(printf da; printf ta); cat $D/x.csv > {{o}}", "o")})
+    result_of_b = Path(place.run().outputs["b.o"]).read_text()
+    (place.folder / "data" / "x.csv").write_text("two\n")
+    assert Path(place.run().outputs["b.o"]).read_text() == result_of_b
+    place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}", "o")})
+    assert result(place) == "one\n"
+
+
+def test_files_that_the_function_of_a_step_opens_count_and_its_code_by_what_it_uses(place):
+    (place.folder / "flow.py").write_text(FLOW)
+    weft = Commands(place.folder)
+    weft("run", "flow.py", "-q")
+    (place.folder / "flow.py").write_text(FLOW + "\n\ndef unused():\n    return 1\n")
+    weft("run", "flow.py", "-q")
+    assert read_run(place.folder_of("run-000002")).steps[0].message == "taken from the cache"
+    (place.folder / "data" / "x.csv").write_text("two\n")
+    assert "data/x.csv changed" in weft("plan", "flow.py")[0]
+
+
+FLOW = """
+from pathlib import Path
+
+import weft
+
+
+@weft.step(cache=True)
+def read(o: weft.Output):
+    name = "".join(["da", "ta"])
+    Path(o).write_text(Path(name, "x.csv").read_text())
+
+
+@weft.pipeline
+def flow():
+    read()
+"""

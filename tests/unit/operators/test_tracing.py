@@ -1,0 +1,95 @@
+"""What a traced command opens, and that it runs as any other command does."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.operators.call import CommandResult, CommandSpec, run_guarded
+from weft.operators.tracing import can_trace
+from weft.store.opened import OpenedFiles
+
+pytestmark = pytest.mark.skipif(not can_trace(), reason="this system does not tell which files a command opens")
+
+
+def run(folder: Path, text: str, **more) -> CommandResult:
+    env = {"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"}
+    return run_guarded(CommandSpec(text=text, env=env, cwd=folder, log=folder.parent / "log", traced=True, **more))
+
+
+def opened(folder: Path, text: str) -> OpenedFiles:
+    result = run(folder, text)
+    assert result.ok, (folder.parent / "log").read_text()
+    assert result.opened is not None
+    return result.opened
+
+
+def below(folder: Path, paths: tuple[str, ...]) -> list[str]:
+    return [os.path.relpath(path, folder) for path in paths if path.startswith(f"{folder}/")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    (folder / "d").mkdir(parents=True)
+    (folder / "a").write_text("a")
+    (folder / "d" / "b").write_text("b")
+    return folder
+
+
+def test_reads_of_all_descendants_by_any_path(folder):
+    found = opened(folder, f"cat a; (cd d; sh -c 'cat b'); cat ./d/../d/b {folder}/a; cat none || true")
+    assert below(folder, found.read) == ["a", "d/b", "none"]
+
+
+def test_writes_renames_and_links(folder):
+    found = opened(folder, "echo > new; echo >> d/b; mv new newer; ln a twin; cat newer")
+    assert below(folder, found.written) == ["d/b", "new", "newer", "twin"]
+    assert below(folder, found.read) == ["newer"]
+
+
+def test_folders_that_are_listed_and_programs_that_are_run(folder):
+    (folder / "tool").write_text("#!/bin/sh\necho tool")
+    (folder / "tool").chmod(0o755)
+    found = opened(folder, "ls d; ./tool")
+    assert below(folder, found.listed) == ["d"]
+    assert below(folder, found.read) == ["tool"]
+
+
+def test_paths_relative_to_an_open_folder(folder):
+    code = "import os; d = os.open('d', os.O_RDONLY); os.open('b', os.O_RDONLY, dir_fd=d)"
+    assert "d/b" in below(folder, opened(folder, f'{sys.executable} -I -S -c "{code}"').read)
+
+
+def test_nothing_of_the_system_or_of_packages(folder):
+    found = opened(folder, f'cat /etc/hostname > /dev/null; {sys.executable} -c "import json"')
+    assert not [path for path in (*found.read, *found.listed) if path.startswith(("/etc/", "/usr/", "/proc/"))]
+    assert not [path for path in found.read if path.endswith("json/__init__.py")]
+
+
+def test_it_ends_as_any_other_command(folder):
+    assert run(folder, "exit 3").exit_code == 3
+    assert run(folder, "kill -9 $$").signal == 9
+    assert run(folder, "while true; do cat a > /dev/null; done", timeout_s=0.3).cause == "timeout"
+
+
+def test_many_processes_that_open_files_at_once(folder):
+    (folder / "many").mkdir()
+    for number in range(200):
+        (folder / "many" / f"f{number}").write_text("")
+    found = opened(folder, "for i in 1 2 3 4; do (for f in many/*; do cat $f; done) & done; wait")
+    assert len(below(folder, found.read)) == 200
+
+
+def test_a_command_that_cannot_start_says_so(folder):
+    from weft.model.errors import TaskError
+
+    spec = CommandSpec(argv=["./none"], env={}, cwd=folder, log=folder / "log", traced=True)
+    with pytest.raises(TaskError, match=r"cannot start: \./none"):
+        run_guarded(spec)
+
+
+def test_a_command_that_is_not_traced_tells_nothing(folder):
+    spec = CommandSpec(text="cat a", env={"PATH": os.defpath}, cwd=folder, log=folder / "log")
+    assert run_guarded(spec).opened is None

@@ -1,0 +1,96 @@
+"""Which of the opened files are inputs of a result."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.store.digests import ABSENT, LEFT_OUT, Digester
+from weft.store.opened import READ, OpenedFiles, leaves_now, opened_leaves
+
+
+class Nothing:
+    def known(self, device, inode):
+        return None
+
+    def note(self, device, inode, seen, digest):
+        pass
+
+    def note_tree(self, digest, listing):
+        pass
+
+
+@pytest.fixture
+def digester() -> Digester:
+    return Digester(Nothing(), time.time_ns, ignore=LEFT_OUT)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    for name in ("a", "d/b", "pk/__init__.py", ".git/HEAD", ".env", "venv/lib/python3.11/site-packages/m.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    return root
+
+
+def leaves(root: Path, digester: Digester, known=(), started: float | None = None, **opened: list[str]):
+    paths = {kind: [os.path.normpath(os.path.join(root, name)) for name in names] for kind, names in opened.items()}
+    at = time.time() + 60 if started is None else started
+    return opened_leaves(OpenedFiles(**paths), str(root), [str(root / name) for name in known], at, digester)
+
+
+def names(found) -> list[str]:
+    assert found[1] == ""
+    return [name.removeprefix(READ) for name in found[0]]
+
+
+def test_files_count_by_their_place_in_the_project(root, digester, tmp_path):
+    (tmp_path / "outside").write_text("")
+    found = leaves(root, digester, read=["a", "d/b", str(tmp_path / "outside")])
+    assert names(found) == [str(tmp_path / "outside"), "a", "d/b"]
+
+
+def test_what_counts_already_or_was_written_does_not(root, digester):
+    assert names(leaves(root, digester, known=["d"], read=["a", "d/b"], written=["a"])) == []
+
+
+def test_hidden_folders_and_packages_do_not_but_hidden_files_do(root, digester):
+    found = leaves(root, digester, read=[".git/HEAD", ".env", "venv/lib/python3.11/site-packages/m.py"])
+    assert names(found) == [".env"]
+
+
+def test_a_compiled_module_stands_for_its_source(root, digester):
+    assert names(leaves(root, digester, read=["pk/__pycache__/__init__.cpython-311.pyc"])) == ["pk/__init__.py"]
+
+
+def test_names_in_a_folder_count_unless_it_was_written_to_or_has_code(root, digester):
+    found = leaves(root, digester, listed=["", "d", "pk"], read=["pk/__init__.py"])
+    assert names(found) == ["d/", "pk/__init__.py"]
+    assert names(leaves(root, digester, listed=["d"], written=["d/new"])) == []
+
+
+def test_what_changes_is_seen(root, digester):
+    before, _ = leaves(root, digester, read=["a", "none"], listed=["d"])
+    assert before[READ + "none"] == ABSENT
+    assert leaves_now(before, str(root), digester) == before
+    (root / "a").write_text("other")
+    (root / "d" / "c").write_text("")
+    (root / "none").write_text("")
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if before[name] != after[name]] == [READ + "a", READ + "d/", READ + "none"]
+
+
+def test_a_file_that_others_change_meanwhile_spoils_the_result(root, digester):
+    found = leaves(root, digester, read=["a"], started=0)
+    assert found == ({}, "what it reads changed while it ran: a")
+
+
+def test_a_large_file_counts_by_size_and_time(root, digester, monkeypatch):
+    monkeypatch.setattr("weft.store.opened.LARGE_BYTES", 3)
+    (root / "a").write_text("large")
+    before, _ = leaves(root, digester, read=["a"])
+    assert digester.bytes_read == 0
+    os.utime(root / "a", (1, 1))
+    assert leaves_now(before, str(root), digester) != before
