@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def opened(folder: Path, text: str) -> OpenedFiles:
     return result.opened
 
 
-def below(folder: Path, paths: tuple[str, ...]) -> list[str]:
+def below(folder: Path, paths: Collection[str]) -> list[str]:
     return [os.path.relpath(path, folder) for path in paths if path.startswith(f"{folder}/")]
 
 
