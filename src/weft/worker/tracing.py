@@ -174,7 +174,8 @@ class CallListener:
             return
         id, pid, _, number, _, _, *args = REQUEST.unpack(self._request)
         try:  # noqa: SIM105 - importing contextlib costs start-up time
-            self._note(pid, self.calls[number], args)
+            if self.complete:
+                self._note(pid, self.calls[number], args)
         except OSError:  # it has ended, or may not be looked at
             pass
         try:  # noqa: SIM105
