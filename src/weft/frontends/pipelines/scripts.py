@@ -38,6 +38,7 @@ from weft.frontends.pipelines.shell_text import (
     substituted,
     without_wrappers,
 )
+from weft.frontends.pipelines.shell_variables import VARIABLE, assigned, values_in
 from weft.frontends.pipelines.step_variables import declared, variables
 from weft.model.errors import ProgramError
 
@@ -47,13 +48,13 @@ if TYPE_CHECKING:
 
 SUFFIXES: Final = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
 """The endings of scripts' names, in lower case."""
-_ATTACHED: Final = re.compile(r"-[A-Za-z](.+)|[\w-]+=(.+)", re.DOTALL)
-"""The value of an option in the same word: `-fFILE`, `--file=FILE`, `if=FILE`."""
+_ATTACHED: Final = re.compile(r"-[A-Za-z](.+)|[\w.@/:+~-]+?=(.+)", re.DOTALL)
+"""The value of an option in the same word: `-fFILE`, `--file=FILE`, `if=FILE`, `+data.path=FILE`."""
+_OPTION: Final = re.compile(r"[-+][\w.-]+|\w+(?:\.\w+)+")
+"""A name of an option before a `=`, other than of a variable."""
 _PATHS: Final = re.compile(r"\$\{(?:PYTHON)?PATH[^}]*\}|\$(?:PYTHON)?PATH\b")
 _WORK_DIR: Final = re.compile(r"\$(?:PWD\b|\{PWD\}|\(\s*pwd\s*\))|`\s*pwd\s*`")
 _TEMPLATE: Final = "{{"
-_VARIABLE: Final = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
-_SET: Final = re.compile(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
 _LISTED: Final = re.compile(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
 """A loop of a shell over words that stand there, its variable and the words."""
 _SHELLS: Final = re.compile(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
@@ -71,6 +72,10 @@ _LIST_OPTIONS: Final = frozenset({"-a", "--arg-file"})
 """Options of `xargs` that are followed by a list."""
 _TEXT_TOOLS: Final = frozenset({"echo", "printf", "grep", "which", "type"})
 """Programs for which the name of an interpreter is a text like any other."""
+_MATCHERS: Final = _TEXT_TOOLS.union(
+    ["[", "case", "egrep", "expr", "find", "rg", "rsync", "sed", "tar", "test", "tr", "unzip", "zip"]
+)
+"""Programs that do not look for files by the patterns in quotes that they are given."""
 _BUILTINS: Final = frozenset(
     [
         ":",
@@ -112,7 +117,7 @@ _COPIERS: Final = frozenset({"cp", "install", "ln", "rsync", "scp"})
 _PLACES_ONLY: Final = frozenset({"case", "cd", "echo", "printf", "popd", "pushd", "type", "which"})
 """Programs that read no folder that they are given."""
 _WRITES_INTO: Final = re.compile(
-    r"(?i)-*(?:\w+[-_])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
+    r"(?i)[-+]*(?:\w+[-_.])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
     r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?"
 )
 """Names of options and variables that take a folder to write into, or to search for programs."""
@@ -122,8 +127,6 @@ _AROUND: Final = re.compile(
     r"""["']?(?P<before>[\w./+@%-]*)["']?(?:\$\w+|\$\{\w+\}|\{\})["']?(?P<after>[\w./+@%-]*)["']?"""
 )
 """A word with one variable, or with the placeholder of `xargs`."""
-_ONCE: Final = re.compile(r"""(?:^|[\s;&|({])([A-Za-z_]\w*)=("[^"$`\\]*"|'[^']*'|[\w./:,+@%-]+)(?=[\s;&|)]|$)""")
-"""An assignment of a text that stands there."""
 _OWN_PATH: Final = r"""\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})"""
 _OWN_FOLDER: Final = re.compile(
     rf"""\$\(\s*dirname\s+(?:--\s+)?(?:"{_OWN_PATH}"|{_OWN_PATH})\s*\)|\$\{{(?:0|BASH_SOURCE)%/\*\}}"""
@@ -218,6 +221,8 @@ class _Scan:
         """Paths that the code of a step's kind names, each with the folder of the code."""
         self._texts: list[str] = []
         """Paths in texts for other programs."""
+        self._quoted: list[PathText] = []
+        """Paths in quotes inside of words and of texts for other programs."""
         self._fits: list[str] = []
         """Files whose names fit words with unknown variables."""
         self.started_in: dict[str, None] = {}
@@ -246,21 +251,19 @@ class _Scan:
         With `lists` it may print names of files. `arguments` are those of the script or function whose text it is.
         """
         outer, before = self._variables, self._own
-        own = [name for pair in _SET.findall(text) for name in pair if name]
+        own = assigned(text)
         rest, functions = without_functions(text)
         for name, body in functions:
             self._functions.setdefault(name, []).append((body, folder))
         rest = with_arguments(rest, arguments)
-        known = {name: value for name, value in outer.items() if name not in own}
-        given = (*_ONCE.findall(text), *_ONCE.findall(rest))
-        known |= {name: value.strip("\"'") for name, value in given if own.count(name) == 1}
+        known = values_in(text, rest, outer)
         self._own = before.union(own)
         loops = {name: words.split() for name, words in _LISTED.findall(rest) if own.count(name) == 1}
         if prod(map(len, loops.values())) > MOST_TURNS:
             loops = {}
         for turn in product(*loops.values()):
             self._variables = {**known, **dict(zip(loops, turn, strict=True))}
-            ends = self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", rest)), folder, lists=lists)
+            ends = self._read(VARIABLE.sub(self._value, _WORK_DIR.sub(".", rest)), folder, lists=lists)
         self._variables, self._own = outer, before
         return ends
 
@@ -294,7 +297,7 @@ class _Scan:
         known = len(self.found.unknown)
         for name, value in declared(step).items():
             if not _OUTPUT.fullmatch(name):
-                words = [f"{name}={part}" for part in dict.fromkeys((value, *value.split()))]
+                words = [f"{name}={part}" for part in dict.fromkeys((value, *re.split(r"[\s:]+", value))) if part]
                 self._named(ShellCommand([ShellWord(word, word) for word in words]), (), step.cwd)
         del self.found.unknown[known:]  # a command that reads the whole project by a variable is rare
 
@@ -313,13 +316,14 @@ class _Scan:
         """Note the paths of the project that scripts of Python or awk, formats of `printf` and lists for `xargs` name,
         beside those that count.
         """
-        from weft.frontends.pipelines.code.path_texts import PathText, paths_named
+        from weft.frontends.pipelines.code.path_texts import QUOTING, PathText, paths_named
 
+        told = QUOTING | {".awk", ".py"}
         named = [(path, "") for text in self._programs for path in paths_named(text)]
-        named += self.code
+        named += [*self.code, *((path, "") for path in self._quoted)]
         fits = () if any(map(os.path.isfile, self._lists)) else self._fits  # a list tells exactly
         named += [(PathText(text), "") for text in (*self._texts, *fits)]
-        for script in [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py"))]:
+        for script in [path for path in self.found.files if path in self._lists or _suffix(path) in told]:
             with suppress(OSError), open(script, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
                 named += [(path, os.path.dirname(script)) for path in self._names_in(script, text)]
@@ -333,11 +337,13 @@ class _Scan:
                     self.found.mentioned[found] = None
 
     def _names_in(self, script: str, text: str) -> Iterable[PathText]:
-        """Return the paths that a file names: a list, or a script of awk or Python."""
-        from weft.frontends.pipelines.code.path_texts import PathText, paths_named  # parses Python
+        """Return the paths that a file names: a list, or a script."""
+        from weft.frontends.pipelines.code.path_texts import QUOTING, PathText, paths_named, quoted_paths
 
         if script in self._lists:
             return map(PathText, self._listed(text))
+        if _suffix(script) in QUOTING:
+            return quoted_paths(text, _suffix(script))
         return map(PathText, awk_paths(text)) if script.endswith(".awk") else paths_named(text)
 
     def _is_mentioned(self, path: str, is_part: bool) -> bool:
@@ -377,8 +383,9 @@ class _Scan:
                     self._around[gap["before"], gap["after"]] = None
             self.made.update(_below(folder, self._mounted(word.text)) for word in command.made if word.text)
             words = without_wrappers(command.words)
-            if command.stdin is not None and any(word.text in _LISTED_FILES for word in command.words):
-                self._lists.add(_below(folder, self._mounted(command.stdin.text or "")))
+            if any(word.text in _LISTED_FILES for word in command.words):
+                given = (*command.opened, *([] if command.stdin is None else [command.stdin]))
+                self._lists.update(_below(folder, self._mounted(word.text or "")) for word in given)
             if outputs:
                 self._lists.update(_below(folder, self._mounted(name)) for name in _given_lists(command.words))
             before = self._folders
@@ -437,6 +444,10 @@ class _Scan:
             self._code(words[0], words, folder)
         elif program:
             self._on_path(name, words, folder)
+        if name == "trap" and len(words) > 2 and words[1].text:
+            self.read(words[1].text, folder)
+        if not (name in _TEXT_TOOLS or name in _AWKS or _SHELLS.fullmatch(name)):
+            self._quotes(command, is_python=bool(_PYTHON.fullmatch(name)))
         if name in _AWKS:
             self._texts += [text for word in words[1:] for text in awk_paths(word.text or word.written)]
         elif name == "printf" and len(words) > 1 and words[1].text is not None:
@@ -451,6 +462,15 @@ class _Scan:
                 if _is_interpreter(inner) and self._is_started(words[at + 1 :], folder):
                     self._interpreter(ShellCommand(words[at:]), folder, inner)
                     break
+
+    def _quotes(self, command: ShellCommand, *, is_python: bool) -> None:
+        """Note the paths in quotes inside of the words of a command and of its text; a program of Python is parsed."""
+        from weft.frontends.pipelines.code.path_texts import quoted_paths
+
+        programs = [after for before, after in pairwise(command.words) if before.text == "-c"] if is_python else []
+        words = [word for word in command.words[1:] if word not in programs]
+        for text in (*[word.text or word.written.strip('"') for word in words], "" if is_python else command.text):
+            self._quoted += quoted_paths(text)
 
     def _fitting(self, pattern: str, folder: str) -> list[str]:
         """Return the files that fit a pattern of names that are known only when the step runs."""
@@ -479,10 +499,10 @@ class _Scan:
         words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in _WRITTEN]
         if name not in _PLACES_ONLY:
             self._gaps(words, folder)
-        for word in words if command.stdin is None else (*words, command.stdin):
+        for word in (*words, *command.opened, *([] if command.stdin is None else [command.stdin])):
             attached = _ATTACHED.fullmatch(word.text or "")
             given = (word.text or "", (attached[1] or attached[2]) if attached else "")
-            for text in dict.fromkeys((*given, *",".join(given).split(","))):
+            for text in dict.fromkeys((*given, *(part.removeprefix("@") for part in ",".join(given).split(",")))):
                 if text and _has_item(text):
                     self._by_item.setdefault((folder, text), False)
                 path = _below(folder, self._mounted(text)) if text else ""
@@ -502,24 +522,28 @@ class _Scan:
         if _WRITES_INTO.fullmatch(option if equals else before.text or ""):
             return
         shown = " ".join(one.written for one in program) or word.written
-        if word.text is None:
-            pattern = value if equals else word.written
+        text = word.text
+        if text is not None and equals and (text == word.written or _OPTION.fullmatch(option)):
+            text = text.removeprefix(f"{option}=")
+        pattern = (value if equals else word.written) if text is None else _quoted_pattern(text, program)
+        if pattern:
             if not _GLOB.fullmatch(pattern):
                 return
             found = glob.glob(_below(folder, self._mounted(pattern)))
             if len(found) > _MOST_FILES:
                 self.found.unknown.append(shown)
                 return
-        else:
-            text = value if equals and word.text == word.written else word.text
+        elif text:
             if _has_item(text):
                 self._by_item[folder, text] = True
-            found = [_below(folder, self._mounted(text))] if text and _TEMPLATE not in text else []
+            found = [] if _TEMPLATE in text else [_below(folder, self._mounted(text))]
+        else:
+            return
         for path in found:
             if os.path.isdir(path):
                 if not (equals and path in self._of_scripts):  # `HERE=$(dirname "$0")` reads nothing yet
                     self._folder(path, shown)
-            elif word.text is None and self._counts(path):
+            elif pattern and self._counts(path):
                 self._add(path)
 
     def _folder(self, path: str, shown: str) -> None:
@@ -707,12 +731,23 @@ def _placed(text: str, path: str) -> str:
     return _ENTERED.sub(lambda found: _below(folder, found[1]), _OWN_FOLDER.sub(lambda _: folder, text))
 
 
+def _quoted_pattern(text: str, program: Sequence[ShellWord]) -> str:
+    """Return a pattern in quotes, for which the program looks itself; "" for another text."""
+    name = _name(program[0].text or "") if program else ""
+    is_path = _GLOB.fullmatch(text) and _TEMPLATE not in text and re.search(r"\w/|[*?\]]\.\w", text)
+    return text if is_path and name not in _MATCHERS else ""
+
+
 def _has_item(text: str) -> bool:
     return ITEM_TEMPLATE in text and _TEMPLATE not in text.replace(ITEM_TEMPLATE, "")
 
 
 def _name(program: str) -> str:
     return program.rpartition("/")[2]
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
 
 
 def _is_interpreter(name: str) -> bool:
