@@ -330,7 +330,7 @@ class _Scan:
         counted = [*self.found.files, *self.made]
         for path, own in dict.fromkeys(named):
             for folder in [own] if path.own and own else self.started_in:
-                found = _below(folder, path.text)
+                found = _below(folder, self._mounted(path.text))
                 if self._is_mentioned(found, path.is_part) and not any(
                     f"{found}/".startswith(f"{one}/") for one in counted
                 ):
@@ -395,7 +395,7 @@ class _Scan:
                     left.append(folder)
                 entered = next((word.text for word in words[1:] if not word.written.startswith("-")), None)
                 self._is_lost = not (entered or "").startswith("/") and (self._is_lost or entered is None)
-                folder = _below(folder, entered or "")
+                folder = _below(folder, self._mounted(entered or ""))
                 self.started_in[folder] = None
                 continue
             if words and words[0].text == "popd" and left:
@@ -547,10 +547,11 @@ class _Scan:
                 self._add(path)
 
     def _folder(self, path: str, shown: str) -> None:
-        whole = f"{path}/" in self._roots or any(root.startswith(f"{path}/") for root in self._roots)
+        own = f"{path}/"  # a file system that is mounted may count as a whole
+        whole = own == self._roots[0] or any(root != own and root.startswith(own) for root in self._roots)
         if whole or os.path.exists(f"{path}/.git"):
             self.found.unknown.append(shown)
-        elif path.startswith(self._roots) and self._is_input(path):
+        elif own.startswith(self._roots) and self._is_input(path):
             self.folders[path] = shown
 
     def _is_of_project(self, path: str) -> bool:

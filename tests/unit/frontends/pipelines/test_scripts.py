@@ -286,6 +286,40 @@ def test_files_in_a_scope_are_left_out(tmp_path):
     assert uncovered(files, [f"{tmp_path}/"], str(tmp_path)) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "files", "mentioned"),
+    [
+        ("cat /mnt/d/sub/x", {"sub/x"}, set()),
+        ("cd /mnt/d && cat sub/*", {"sub/x", "sub/y"}, set()),
+        ("cd /mnt/d/sub; cat ./x ../top", {"sub/x", "top"}, set()),
+        ("(cd /mnt/d && sh run.sh)", {"run.sh", "sub/y"}, set()),
+        ("cp -r /mnt/d here", {""}, set()),
+        ("tool --data=/mnt/d/sub --out-dir=/mnt/d", {"sub"}, set()),
+        ("date > /mnt/d/top; cat /mnt/d/top", set(), set()),
+        ("cat /mnt/data/x /mnt", set(), set()),
+        ("""python3 -c 'open("/mnt/d/sub/x")'""", set(), {"sub/x"}),
+    ],
+)
+def test_files_of_a_mounted_file_system_count_by_their_mount_path(tmp_path, command, files, mentioned):
+    project, source = tmp_path / "project", tmp_path / "source"
+    project.mkdir()
+    (source / "sub").mkdir(parents=True)
+    for name, text in {"sub/x": "", "sub/y": "", "top": "", "run.sh": "cat sub/y\n"}.items():
+        (source / name).write_text(text)
+    text = {
+        "name": "p",
+        "fs_options": {"extra_fs": [{"name": "d", "mount_path": "/mnt/d"}]},
+        "entry_points": {"s": {"command": command}},
+    }
+    who = RunIdentity("run-000001", "me", str(project), file_systems={"d": str(source)})
+    (node,) = resolve_nodes(parse_pipeline(json.dumps(text), "run.yaml"), who)
+    assert isinstance(node, ResolvedStep)
+    found = scripts_of(node, mentions=True)
+    assert set(found.files) == {f"{source}/{name}".rstrip("/") for name in files}
+    assert set(found.mentioned) == {f"{source}/{name}" for name in mentioned}
+    assert found.unknown == []
+
+
 DATA = {"data/1.txt", "data/2.txt"}
 
 
