@@ -443,20 +443,36 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False) -> lis
 
 def _mentioned(step: ResolvedStep, folder: str) -> Iterator[str]:
     """Yield notices of the paths that the code of a step names and that do not count; `folder` as for `notes`."""
-    files = mentioned_files(step, folder)
-    outside = [os.path.normpath(os.path.join(step.cwd, file)) for file in files if file.startswith("../")]
-    inside = [file for file in files if not file.startswith("../")]
-    if inside:
-        main = next((mount.name for mount in step.mounts if mount.main), "main")
+    inside: dict[str, list[str]] = {}
+    outside: list[str] = []
+    for file in mentioned_files(step, folder):
+        place = os.path.normpath(os.path.join(step.cwd, file))
+        scope = _scope_with(step, place)
+        if scope is None:
+            outside.append(place)
+        else:
+            inside.setdefault(scope[0], []).append(scope[1])
+    for name, files in inside.items():
         yield (
-            f"code of {step.name} names {_some(inside)}, which the cache does not count: if the step reads it, "
-            f"write under its `cache`  fs_scope: [{{name: {main}, path: {inside[0]}}}]"
+            f"code of {step.name} names {_some(files)}, which the cache does not count: if the step reads it, "
+            f"write under its `cache`  fs_scope: [{{name: {name}, path: {files[0]}}}]"
         )
     if outside:
         yield (
             f"code of {step.name} names {_some(outside)} outside of the project, which the cache does not count: "
             "if the step reads it, name it in the command or under `env`"
         )
+
+
+def _scope_with(step: ResolvedStep, place: str) -> tuple[str, str] | None:
+    """Return the file system in which a path lies, and the path in it; None for a path in none of the step's."""
+    main = next((mount.name for mount in step.mounts if mount.main), "main")
+    mounts = sorted(step.mounts, key=lambda mount: not mount.main)
+    roots = [(mount.name, mount.root) for mount in mounts if mount.root is not None]
+    for name, root in (*roots, (main, step.cwd)):
+        if place.startswith(f"{root}/"):
+            return name, os.path.relpath(place, root)
+    return None
 
 
 def _doubtful_scopes(steps: Iterable[ResolvedStep]) -> list[str]:

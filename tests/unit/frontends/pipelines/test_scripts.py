@@ -424,6 +424,8 @@ def test_the_folder_and_the_arguments_of_a_script_are_known(tmp_path, command, f
     ("text", "paths"),
     [
         ("open('d/x.csv')", [("d/x.csv", False, False)]),
+        ("with open('names') as f: pass", [("names", False, False)]),
+        ("N = 'names'\nopen(N)\nopen(name)\nopen('names', 'w')", [("names", False, False)]),
         ("open(os.path.join('d', 'x.csv'))", [("d/x.csv", False, False)]),
         ("(Path(__file__).parent / 'd' / 'x.csv').read_text()", [("d/x.csv", True, False)]),
         ("os.path.join(os.path.dirname(__file__), '..', 'x.csv')", [("../x.csv", True, False)]),

@@ -124,6 +124,12 @@ class _Paths:
                 if isinstance(written, ast.JoinedStr) or self._path(written) is not None:
                     self._take(written)
             return
+        if name == "open" and node.args and isinstance(given := node.args[0], ast.Constant | ast.Name):
+            path = self._path(given)
+            if path is not None and path.text.strip("./") and len(path.text) <= _MOST_CHARACTERS:
+                self._take(given)
+                yield path
+                return
         if (path := self._path(node)) is not None and (path.own or path.is_part or "/" in path.text):
             self._take(node)
             if path.is_part or path.text.strip("./"):  # `HERE = Path(__file__).parent` reads nothing yet
