@@ -304,15 +304,15 @@ def test_files_of_a_mounted_file_system_count_by_their_mount_path(tmp_path, comm
     project, source = tmp_path / "project", tmp_path / "source"
     project.mkdir()
     (source / "sub").mkdir(parents=True)
-    for name, text in {"sub/x": "", "sub/y": "", "top": "", "run.sh": "cat sub/y\n"}.items():
-        (source / name).write_text(text)
-    text = {
+    for name, content in {"sub/x": "", "sub/y": "", "top": "", "run.sh": "cat sub/y\n"}.items():
+        (source / name).write_text(content)
+    pipeline = {
         "name": "p",
         "fs_options": {"extra_fs": [{"name": "d", "mount_path": "/mnt/d"}]},
         "entry_points": {"s": {"command": command}},
     }
     who = RunIdentity("run-000001", "me", str(project), file_systems={"d": str(source)})
-    (node,) = resolve_nodes(parse_pipeline(json.dumps(text), "run.yaml"), who)
+    (node,) = resolve_nodes(parse_pipeline(json.dumps(pipeline), "run.yaml"), who)
     assert isinstance(node, ResolvedStep)
     found = scripts_of(node, mentions=True)
     assert set(found.files) == {f"{source}/{name}".rstrip("/") for name in files}

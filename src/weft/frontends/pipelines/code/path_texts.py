@@ -139,8 +139,8 @@ class _Paths:
             yield from self._started(node.args[0])
         if name in _LISTING:
             folder = node.func.value if isinstance(node.func, ast.Attribute) else None
-            for given in (folder, *node.args[:1]):
-                if given is not None and (path := self._path(given)) is not None:
+            for listed in (folder, *node.args[:1]):
+                if listed is not None and (path := self._path(listed)) is not None:
                     yield path._replace(is_part=True)
         for keyword in node.keywords:
             if keyword.arg == "default" and (path := self._path(keyword.value)) is not None:
