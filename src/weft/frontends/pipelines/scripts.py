@@ -118,7 +118,7 @@ _PLACES_ONLY: Final = frozenset({"case", "cd", "echo", "printf", "popd", "pushd"
 """Programs that read no folder that they are given."""
 _WRITES_INTO: Final = re.compile(
     r"(?i)[-+]*(?:\w+[-_.])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
-    r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?"
+    r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?|hydra\.(?:run|sweep)\.dir"
 )
 """Names of options and variables that take a folder to write into, or to search for programs."""
 _OUTPUT: Final = re.compile(r"(?i)(?:\w+_)*(?:dest|logs?|out|outputs?|results?|save|temp|tmp)(?:_?(?:file|path|to))?")
@@ -486,7 +486,7 @@ class _Scan:
         """Add the files of the project that the words of a command name, except those that it writes."""
         words = list(command.words)
         name = _name(program[0].text or "") if program else ""
-        if name == "mkdir":
+        if name in ("mkdir", "tee"):
             self.made.update(_below(folder, self._mounted(word.text)) for word in program[1:] if word.text)
         if name in _TESTS or name in _WRITERS:
             words = words[: len(words) - len(program)]
@@ -496,7 +496,11 @@ class _Scan:
             for before, word in pairwise([ShellWord("", ""), *words]):
                 if before.text != "-m" and not (program and word is program[0]):
                     self._many(before, word, program, folder)
-        words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in _WRITTEN]
+        words = [
+            word
+            for before, word in pairwise([ShellWord("", ""), *words])
+            if before.text not in _WRITTEN and not _is_written_later(word)
+        ]
         if name not in _PLACES_ONLY:
             self._gaps(words, folder)
         for word in (*words, *command.opened, *([] if command.stdin is None else [command.stdin])):
@@ -730,6 +734,12 @@ def _placed(text: str, path: str) -> str:
     if not EXPANDABLE.fullmatch(folder):
         return text
     return _ENTERED.sub(lambda found: _below(folder, found[1]), _OWN_FOLDER.sub(lambda _: folder, text))
+
+
+def _is_written_later(word: ShellWord) -> bool:
+    """Whether a word gives a file to a variable with a name for output."""
+    match = ASSIGNED.fullmatch(word.written)
+    return match is not None and _OUTPUT.fullmatch(match[1]) is not None
 
 
 def _quoted_pattern(text: str, program: Sequence[ShellWord]) -> str:
