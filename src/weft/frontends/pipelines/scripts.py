@@ -700,18 +700,28 @@ class _Scan:
                 self._add(one)
 
     def _searched(self, path: str, text: str, folder: str) -> list[str]:
-        """Return the folders that a program of Python adds to `sys.path` by texts that stand there."""
+        """Return the folders that a program of Python may add to `sys.path`: those that its text names, then those in
+        which the step has started, and those around the program.
+        """
         from weft.frontends.pipelines.code.path_texts import paths_named
 
         if path:
             with suppress(OSError), open(path, "rb") as file:
                 text = file.read(_MOST_BYTES).decode(errors="replace")
-        if "sys.path" not in text:
+        lines = _SEARCHED.findall(text)
+        if not lines:
             return []
-        literals = [one for line in _SEARCHED.findall(text) for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
+        literals = [one for line in lines for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
         named = [*literals, *[one.text for one in paths_named(text)]]
-        places = [_below(place, one) for one in dict.fromkeys(named) for place in (*self.started_in, folder)]
-        return [place for place in dict.fromkeys(places) if place.startswith(self._roots) and os.path.isdir(place)]
+        named = [self._mounted(one) for one in dict.fromkeys(named)]
+        places = [_below(place, one) for one in named for place in (*self.started_in, folder)]
+        places += self.started_in
+        while f"{folder}/".startswith(self._roots):
+            places.append(folder)
+            folder = os.path.dirname(folder)
+        return [
+            place for place in dict.fromkeys(places) if f"{place}/".startswith(self._roots) and os.path.isdir(place)
+        ]
 
     def _add(self, path: str) -> None:
         self.found.files[path] = None

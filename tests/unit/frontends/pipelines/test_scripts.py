@@ -302,13 +302,16 @@ def test_files_in_a_scope_are_left_out(tmp_path):
         ("date > /mnt/d/top; cat /mnt/d/top", set(), set()),
         ("cat /mnt/data/x /mnt", set(), set()),
         ("""python3 -c 'open("/mnt/d/sub/x")'""", set(), {"sub/x"}),
+        ("PYTHONPATH=/mnt/d python3 -c 'import mod'", {"mod.py"}, set()),
+        ("""python3 -c 'import sys; sys.path.append("/mnt/d"); import mod'""", {"mod.py"}, set()),
+        ("PATH=/mnt/d:$PATH run.sh", {"run.sh"}, set()),
     ],
 )
 def test_files_of_a_mounted_file_system_count_by_their_mount_path(tmp_path, command, files, mentioned):
     project, source = tmp_path / "project", tmp_path / "source"
     project.mkdir()
     (source / "sub").mkdir(parents=True)
-    for name, content in {"sub/x": "", "sub/y": "", "top": "", "run.sh": "cat sub/y\n"}.items():
+    for name, content in {"sub/x": "", "sub/y": "", "top": "", "run.sh": "cat sub/y\n", "mod.py": ""}.items():
         (source / name).write_text(content)
     pipeline = {
         "name": "p",
@@ -518,6 +521,41 @@ def test_files_in_quotes_in_other_texts_are_mentioned(tmp_path, command, paths):
     assert isinstance(node, ResolvedStep)
     found = scripts_of(node, mentions=True)
     assert {os.path.relpath(path, tmp_path) for path in found.mentioned} == paths
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        '"."',
+        '""',
+        "os.getcwd()",
+        "str(Path.cwd())",
+        "os.path.dirname(os.path.dirname(os.path.abspath(__file__)))",
+        'os.path.join(os.path.dirname(__file__), "..")',
+        "str(Path(__file__).resolve().parents[1])",
+        "str(ROOT)",
+        "\n    str(Path(__file__).resolve().parent.parent)\n",
+    ],
+)
+def test_modules_of_the_project_are_found_by_a_script_in_a_folder_that_adds_it(tmp_path, added):
+    files = {
+        "tools/run.py": f"ROOT = Path(__file__).resolve().parent.parent\nsys.path.append({added})\nimport lib.deep\n",
+        "tools/plain.py": "import lib.deep, lib.near\n",
+        "tools/lib/near.py": "",
+        "lib/__init__.py": "",
+        "lib/deep.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def found(command: str) -> set[str]:
+        return {os.path.relpath(file, tmp_path) for file in scripts(tmp_path, command).files}
+
+    assert found("python3 tools/plain.py") == {"tools/plain.py", "tools/lib/near.py"}
+    (tmp_path / "tools/lib/near.py").unlink()
+    (tmp_path / "tools/lib").rmdir()
+    assert {"lib/__init__.py", "lib/deep.py"} <= found("python3 tools/run.py")
 
 
 CALLED = {
