@@ -415,7 +415,8 @@ class TestUsingAgain:
             assert told.reason.startswith(f"{name} changed, compared with ")
             assert [place.again(), place.again()] == [{"a": 1}, {}]
 
-    def test_a_script_that_nobody_can_know_is_told_with_the_line_to_write(self, place):
+    def test_a_script_that_nobody_can_know_is_told_with_the_line_to_write(self, place, monkeypatch):
+        monkeypatch.setenv("WEFT_TRACE", "false")
         steps = {"a": step('sh "$SCRIPT" || true')}
         place.write(steps, fs_options={"main_fs": {"name": "data"}})
         line = "name it under the step's `cache`, as in  fs_scope: [{name: data, path: FILE}]"

@@ -179,6 +179,9 @@ def test_tables_and_views_within_a_session(mode):
 
 def test_statements_that_are_wrong():
     with weft.SqlContext() as context:
+        with pytest.raises(SqlError) as raised:
+            context.sql("DROP TABLE two")
+        assert raised.value.hint == "There is none."
         context.register("people", PEOPLE)
         context.sql("CREATE TABLE one AS SELECT 1 AS a")
         for text, match in {

@@ -38,6 +38,7 @@ _ALIASES: Final = {
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_LONGEST: Final = 1_000_000_000
 _ROUNDING: Final = 1e-6
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?[hms])+")
 _ZONE: Final = re.compile(r"(?:CRON_TZ|TZ)=(\S+)\s+(.*)")
@@ -201,8 +202,8 @@ def _duration(text: str) -> float:
     seconds = 0.0
     if _DURATION.fullmatch(text):
         seconds = sum(float(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text))
-    if not 1 <= seconds <= 1e9:
-        raise UsageError(f"@every {text}: the time must be a second or more", hint="For example: @every 1h30m")
+    if not 1 <= seconds <= _LONGEST:
+        raise UsageError(f"@every {text}: the time must be 1 to {_LONGEST:,} seconds", hint="For example: @every 1h30m")
     if abs(seconds - round(seconds)) > _ROUNDING:
         raise UsageError(
             f"@every {text}: schedules count in whole seconds", hint="For example: @every 90s, @every 1.5h"

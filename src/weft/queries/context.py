@@ -324,7 +324,8 @@ class SqlContext:
     def _drop(self, statement: Statement) -> int:
         with self._lock:
             if not self._remove(statement.name) and not statement.lenient:
-                raise SqlError(f"there is no table {statement.name}", hint=f"There are: {', '.join(self.tables)}.")
+                known = f"There are: {', '.join(self.tables)}." if self.tables else "There is none."
+                raise SqlError(f"there is no table {statement.name}", hint=known)
         return 0
 
     def _make(self, statement: Statement, rows: Query) -> int:

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 _FICLONE: Final = 0x40049409
 _BLOCK: Final = 1 << 20
+_ZEROS: Final = bytes(_BLOCK)
+_STAT_BLOCK: Final = 512
+"""The bytes of a block in `st_blocks`."""
 _NO_CLONES: Final = frozenset(
     {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
 )
@@ -480,15 +483,24 @@ def _create(name: str | bytes, mode: int, parent: int | None) -> int:
 
 
 def _copy(source: int, name: str | bytes, mode: int, parent: int | None = None) -> str:
-    """Copy all of a file, and return the digest of the copied bytes."""
+    """Copy all of a file, its holes as holes, and return the digest of the copied bytes."""
     fd = _create(name, mode, parent)
     content = hashlib.sha256()
+    about = os.fstat(source)
+    has_holes = about.st_blocks * _STAT_BLOCK < about.st_size
+    size = 0
     try:
         while block := os.read(source, _BLOCK):
             content.update(block)
+            size += len(block)
+            if has_holes and block == _ZEROS[: len(block)]:
+                os.lseek(fd, size, os.SEEK_SET)
+                continue
             rest = memoryview(block)
             while rest:
                 rest = rest[os.write(fd, rest) :]
+        if has_holes:
+            os.ftruncate(fd, size)
     finally:
         os.close(fd)
     return content.hexdigest()

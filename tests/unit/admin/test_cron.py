@@ -60,6 +60,11 @@ def test_what_is_refused(text):
         parse(text, "UTC")
 
 
+def test_a_time_that_is_too_long_is_told_as_one():
+    with pytest.raises(UsageError, match="1 to 1,000,000,000 seconds"):
+        parse("@every 1000000001s", "UTC")
+
+
 def test_a_clock_that_is_put_forward_leaves_times_out():
     begin = datetime(2024, 3, 30, 12, tzinfo=UTC).timestamp()
     assert times("30 2 * * *", 2, "Europe/Berlin", begin) == ["2024-04-01 00:30:00", "2024-04-02 00:30:00"]

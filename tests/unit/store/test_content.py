@@ -53,6 +53,25 @@ def kept(store: ContentStore) -> list[Path]:
     return sorted(store.folder.glob("objects/*/*"))
 
 
+def test_holes_of_a_file_take_no_room_in_the_cache(tmp_path, index):
+    size = (64 << 20) + 3
+    for name, text in {"end": b"", "middle": b"text"}.items():
+        with open(tmp_path / name, "wb") as file:
+            file.write(b"begin")
+            file.seek(32 << 20)
+            file.write(text)
+            file.truncate(size)
+    if (tmp_path / "end").stat().st_blocks * 512 >= size:
+        pytest.skip("the file system of the temporary folder has no holes")
+    store = ContentStore(tmp_path / "cas", index, share=False)
+    for name in ("end", "middle"):
+        put(store, store.keep(f"{tmp_path}/{name}"), str(tmp_path), f"{tmp_path}/copies/{name}")
+        assert (tmp_path / "copies" / name).read_bytes() == (tmp_path / name).read_bytes()
+    files = [*kept(store), *(tmp_path / "copies").iterdir()]
+    assert len(files) == 4
+    assert all(file.stat().st_blocks * 512 < 8 << 20 for file in files)
+
+
 def test_a_folder_comes_back_as_it_was(store, artifact, tmp_path):
     output = store.keep(str(artifact))
     assert (output.size, output.files) == (9, 3)

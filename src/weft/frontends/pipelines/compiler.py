@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.documents.problems import show
-from weft.frontends.pipelines import paths, scripts
+from weft.frontends.pipelines import paths
 from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SECRETS, SKIPPED
 from weft.frontends.pipelines.caching import (
     PACKAGES,
@@ -41,6 +41,7 @@ from weft.frontends.pipelines.profiles import Profile  # noqa: TC001 - fields of
 from weft.frontends.pipelines.resolve import resolve_items, resolve_nodes
 from weft.frontends.pipelines.resolved import DECIDE, JOIN, LIST, REPEAT, SKIP, ControlStep, ResolvedStep, RunIdentity
 from weft.frontends.pipelines.states import FRONTEND, IS_DISABLED, IS_EMPTY
+from weft.frontends.pipelines.step_files import SUFFIXES
 from weft.frontends.pipelines.templates import pieces
 from weft.graph.logical import (
     BROADCAST,
@@ -451,14 +452,19 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace:
 
 def _mentioned(step: ResolvedStep, folder: str) -> Iterator[str]:
     """Yield notices of the paths that the code of a step names and that do not count; `folder` as for `notes`."""
-    files = mentioned_files(step, folder)
-    outside = [os.path.normpath(os.path.join(step.cwd, file)) for file in files if file.startswith("../")]
-    inside = [file for file in files if not file.startswith("../")]
-    if inside:
-        main = next((mount.name for mount in step.mounts if mount.main), "main")
+    inside: dict[str, list[str]] = {}
+    outside: list[str] = []
+    for file in mentioned_files(step, folder):
+        place = os.path.normpath(os.path.join(step.cwd, file))
+        scope = _scope_with(step, place)
+        if scope is None:
+            outside.append(place)
+        else:
+            inside.setdefault(scope[0], []).append(scope[1])
+    for name, files in inside.items():
         yield (
-            f"code of {step.name} names {_some(inside)}, which the cache does not count: if the step reads it, "
-            f"write under its `cache`  fs_scope: [{{name: {main}, path: {inside[0]}}}]"
+            f"code of {step.name} names {_some(files)}, which the cache does not count: if the step reads it, "
+            f"write under its `cache`  fs_scope: [{{name: {name}, path: {files[0]}}}]"
         )
     if outside:
         yield (
@@ -480,6 +486,17 @@ def _written(step: ResolvedStep, folder: str) -> Iterator[str]:
             f"{step.name} adds to {_some(appended)}, which is no output of it: a result from the cache adds nothing. "
             f"To add each time, write in the step  cache: {{enable: false}}"
         )
+
+
+def _scope_with(step: ResolvedStep, place: str) -> tuple[str, str] | None:
+    """Return the file system in which a path lies, and the path in it; None for a path in none of the step's."""
+    main = next((mount.name for mount in step.mounts if mount.main), "main")
+    mounts = sorted(step.mounts, key=lambda mount: not mount.main)
+    roots = [(mount.name, mount.root) for mount in mounts if mount.root is not None]
+    for name, root in (*roots, (main, step.cwd)):
+        if place.startswith(f"{root}/"):
+            return name, os.path.relpath(place, root)
+    return None
 
 
 def _doubtful_scopes(steps: Iterable[ResolvedStep]) -> list[str]:
@@ -628,7 +645,7 @@ def _named_paths(pipeline: Pipeline) -> Iterable[str]:
     found: dict[str, None] = {}
     for step in pipeline.steps.values():
         for word in _PATH.findall(step.shell_text.value):
-            if "/" in word or ("." in word and os.path.splitext(word)[1].lower() in scripts.SUFFIXES):
+            if "/" in word or ("." in word and os.path.splitext(word)[1].lower() in SUFFIXES):
                 found[word] = None
         if len(found) >= _MOST_PATHS:
             break

@@ -50,7 +50,10 @@ def holds(text: str) -> bool:
 
 def why_false(text: str) -> str:
     """Return that a condition is false, "" if it is true. Errors are those of `holds`."""
-    return "" if holds(text) else "its condition is false: " + show(" ".join(text.split()))
+    if holds(text):
+        return ""
+    mixed = ": a number never equals a text" if _compares_kinds(parse(text)) else ""
+    return "its condition is false: " + show(" ".join(text.split())) + mixed
 
 
 # ---------------------------------------------------------------------------------------------------------- tokens
@@ -360,6 +363,20 @@ def _either(sign: str, left: Value, right: Value) -> Value:
 
 def _equal(sign: str, left: Value, right: Value) -> Value:
     return (type(left) is type(right) and left == right) == (sign == "==")
+
+
+def _compares_kinds(node: Node) -> bool:
+    """Whether `==` stands between a number and a text in a condition."""
+    if isinstance(node, Token):
+        return False
+    if isinstance(node, Prefix):
+        return _compares_kinds(node.operand)
+    parts = [node.first, *(operand for _, operand in node.rest)]
+    for before, (sign, after) in zip(parts, node.rest, strict=False):
+        pair = [part.value for part in (before, after) if isinstance(part, Token)]
+        if sign == "==" and {type(value) for value in pair} == {float, str}:
+            return True
+    return any(map(_compares_kinds, parts))
 
 
 def _ordered(sign: str, left: Value, right: Value) -> Value:

@@ -95,9 +95,9 @@ def below(folder: str, path: str) -> str:
 
 
 def on_this_machine(path: str, mounts: Mapping[str, str]) -> str:
-    """Return the place on this machine of a path below a mount path; any other path as it is."""
+    """Return the place on this machine of a mount path, or of a path below one; any other path as it is."""
     for at, source in mounts.items():
-        if path.startswith(f"{at}/"):
+        if f"{path}/".startswith(f"{at}/"):
             return source + path[len(at) :]
     return path
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from weft.frontends.pipelines import shell_programs as programs
-from weft.frontends.pipelines.config_texts import SUFFIXES as CONFIGS
-from weft.frontends.pipelines.config_texts import config_paths, sourced
-from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles, counts_outside, is_input, on_this_machine
+from weft.frontends.pipelines.config_texts import sourced
+from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles
 from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
+from weft.frontends.pipelines.mentioned_paths import MentionedPaths
 from weft.frontends.pipelines.script_texts import arguments_of, beginning, placed, text_of
 from weft.frontends.pipelines.shell_functions import Argument, with_arguments, without_functions
 from weft.frontends.pipelines.shell_text import (
@@ -38,41 +38,33 @@ from weft.frontends.pipelines.shell_text import (
     ShellWord,
     awk_paths,
     commands,
-    gap_pattern,
     printf_pattern,
     substituted,
     without_wrappers,
 )
+from weft.frontends.pipelines.shell_variables import VARIABLE, assigned, values_in
+from weft.frontends.pipelines.step_files import StepFiles
 from weft.frontends.pipelines.step_variables import declared, variables
 from weft.frontends.pipelines.written_files import WrittenFiles
 from weft.model.errors import ProgramError
 from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
-    from weft.frontends.pipelines.code.path_texts import PathText
     from weft.frontends.pipelines.resolved import ResolvedStep
 
-SUFFIXES: Final = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
-"""The endings of scripts' names, in lower case."""
-_ATTACHED: Final = late_pattern(r"-[A-Za-z](.+)|[\w-]+=(.+)", re.DOTALL)
-"""The value of an option in the same word: `-fFILE`, `--file=FILE`, `if=FILE`."""
+_ATTACHED: Final = late_pattern(r"-[A-Za-z](.+)|[\w.@/:+~-]+?=(.+)", re.DOTALL)
+"""The value of an option in the same word: `-fFILE`, `--file=FILE`, `if=FILE`, `+data.path=FILE`."""
+_OPTION: Final = late_pattern(r"[-+][\w.-]+|\w+(?:\.\w+)+")
+"""A name of an option before a `=`, other than of a variable."""
 _PATHS: Final = late_pattern(r"\$\{(?:PYTHON)?PATH[^}]*\}|\$(?:PYTHON)?PATH\b")
 _WORK_DIR: Final = late_pattern(r"\$(?:PWD\b|\{PWD\}|\(\s*pwd\s*\))|`\s*pwd\s*`")
 _TEMPLATE: Final = "{{"
-_VARIABLE: Final = late_pattern(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
-_SET: Final = late_pattern(r"([A-Za-z_]\w*)\+?=|\b(?:for|read|unset)\s+(?:-\w+\s+)*([A-Za-z_]\w*)")
 _LISTED: Final = late_pattern(r"\bfor\s+([A-Za-z_]\w*)\s+in((?:[ \t]+[\w./:=,+@%*?-]+)+)\s*[;\n]")
 """A loop of a shell over words that stand there, its variable and the words."""
-_AROUND: Final = late_pattern(
-    r"""["']?(?P<before>[\w./+@%-]*)["']?(?:\$\w+|\$\{\w+\}|\{\})["']?(?P<after>[\w./+@%-]*)["']?"""
-)
-"""A word with one variable, or with the placeholder of `xargs`."""
 _IN_FOLDER: Final = late_pattern(r"""(?:[\w-]+=)?["']?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})["']?/""")
 """The beginning of a word that names a file in a folder that is a variable."""
 _OF_A_SHELL: Final = late_pattern(r"(?:BASH|PF_|WEFT_)\w*|HOME|HOSTNAME|OLDPWD|PWD|RANDOM|SHELL|TMPDIR|UID|USER")
 """Variables that a shell or the run sets."""
-_ONCE: Final = late_pattern(r"""(?:^|[\s;&|({])([A-Za-z_]\w*)=("[^"$`\\]*"|'[^']*'|[\w./:,+@%-]+)(?=[\s;&|)]|$)""")
-"""An assignment of a text that stands there."""
 _SEARCHED: Final = late_pattern(r"""\bsys\.path\s*(?:\.\s*(?:insert|append|extend)\s*\(|\+?=)([^\n]*)""")
 """A line of Python that adds folders to those in which modules are found."""
 _GLOB: Final = late_pattern(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
@@ -110,7 +102,7 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
         for text, where in load_kind(step.body.kind).commands(step.body.portable, folder, step.cwd):
             scan.read(text, where)
         if mentions:
-            scan.code += load_kind(step.body.kind).names(step.body.portable, folder)
+            scan.mentions.code += load_kind(step.body.kind).names(step.body.portable, folder)
             scan.started_in[step.cwd] = None
     scan.uncalled()
     scan.folders_elsewhere()
@@ -133,31 +125,17 @@ class _Scan:
 
     def __init__(self, step: ResolvedStep) -> None:
         self.found = Scripts()
+        self._files = StepFiles(step)
         self.writes = WrittenFiles()
         self.folders: dict[str, str] = {}
         """The folders that words name, each with its command."""
-        self._mounts = {mount.mount_path: mount.source for mount in step.mounts if mount.source is not None}
-        self._in_image = bool(step.docker_env)
-        """A missing absolute path may be a file of the image."""
-        self._roots = tuple(f"{folder}/" for folder in (step.cwd, *self._mounts.values()))
-        self._artifacts = frozenset((*step.inputs.values(), *step.outputs.values()))
         self._folders = {
-            name: [_below(step.cwd, self._mounted(part)) for part in value.split(":") if part]
+            name: [_below(step.cwd, self._files.mounted(part)) for part in value.split(":") if part]
             for name in ("PATH", "PYTHONPATH")
             if isinstance(value := step.env.get(name), str)
         }
         """The folders in which programs and modules are found, as far as the step names them; "$" if not known."""
-        self._lists: set[str] = set()
-        self._around: dict[tuple[str, str], None] = {("", ""): None}
-        """What stands before and after a variable, or a placeholder of `xargs`, in a word."""
-        self._programs: list[str] = []
-        """Texts of Python in the command itself."""
-        self.code: list[tuple[PathText, str]] = []
-        """Paths that the code of a step's kind names, each with the folder of the code."""
-        self._texts: list[str] = []
-        """Paths in texts for other programs."""
-        self._fits: list[str] = []
-        """Files whose names fit words with unknown variables."""
+        self.mentions = MentionedPaths(self._files)
         self.started_in: dict[str, None] = {}
         self._of_scripts: set[str] = set()
         """The folders of shell scripts."""
@@ -171,15 +149,17 @@ class _Scan:
         """A text has entered a folder that is not known."""
         self._own: frozenset[str] = frozenset()
         """The variables that the text sets, whose values are not known."""
+        self._kept: set[str] = set()
+        """The files that only values of variables name, which nothing has read yet."""
         self._set: set[str] = set(step.env)
         """The variables that any text sets."""
         self._in_folders: dict[str, str] = {}
         """The variables that are folders of files in words, each with its command."""
         self._by_item: dict[tuple[str, str], bool] = {}
         """The words with the item of a loop, each with its folder, and whether it may name a folder."""
-        inherited = [] if self._in_image else os.environ.get("PYTHONPATH", "").split(":")
+        inherited = [] if self._files.in_image else os.environ.get("PYTHONPATH", "").split(":")
         found = [_below(step.cwd, part) for part in inherited if part]
-        inside = [path for path in found if f"{path}/".startswith(self._roots)]
+        inside = [path for path in found if f"{path}/".startswith(self._files.roots)]
         self._folders.setdefault("PYTHONPATH", inside)
 
     def read(self, text: str, folder: str, *, lists: bool = False, arguments: Sequence[Argument] = ()) -> str:
@@ -188,14 +168,12 @@ class _Scan:
         With `lists` it may print names of files. `arguments` are those of the script or function whose text it is.
         """
         outer, before = self._variables, self._own
-        own = [name for pair in _SET.findall(text) for name in pair if name]
+        own = assigned(text)
         rest, functions = without_functions(text)
         for name, body in functions:
             self._functions.setdefault(name, []).append((body, folder))
         rest = with_arguments(rest, arguments)
-        known = {name: value for name, value in self._taken_over(text, folder, outer).items() if name not in own}
-        given = (*_ONCE.findall(text), *_ONCE.findall(rest))
-        known |= {name: value.strip("\"'") for name, value in given if own.count(name) == 1}
+        known = values_in(text, rest, self._taken_over(text, folder, outer))
         self._own = before.union(own)
         self._set.update(own)
         loops = {name: words.split() for name, words in _LISTED.findall(rest) if own.count(name) == 1}
@@ -203,7 +181,7 @@ class _Scan:
             loops = {}
         for turn in product(*loops.values()):
             self._variables = {**known, **dict(zip(loops, turn, strict=True))}
-            ends = self._read(_VARIABLE.sub(self._value, _WORK_DIR.sub(".", rest)), folder, lists=lists)
+            ends = self._read(VARIABLE.sub(self._value, _WORK_DIR.sub(".", rest)), folder, lists=lists)
         self._variables, self._own = outer, before
         return ends
 
@@ -211,11 +189,9 @@ class _Scan:
         """Return the variables of a text with those of the files that it sources, where a text stands there once."""
         found = dict(outer)
         for name in sourced(text):
-            inner = text_of(self._place(folder, name))
-            own = [one for pair in _SET.findall(inner) for one in pair if one]
-            self._set.update(own)
-            found = {one: value for one, value in found.items() if one not in own}
-            found |= {one: value.strip("\"'") for one, value in _ONCE.findall(inner) if own.count(one) == 1}
+            inner = text_of(self._files.place(folder, name))
+            self._set.update(assigned(inner))
+            found = values_in(inner, inner, found)
         return found
 
     def _call(self, words: Sequence[ShellWord], folder: str, *, lists: bool) -> str:
@@ -246,7 +222,9 @@ class _Scan:
     def folders_elsewhere(self) -> None:
         """Tell the commands that read files in a folder whose variable nothing sets that is known."""
         for name, shown in self._in_folders.items():
-            if not (self._in_image or name in self._set or name in self._variables or _OF_A_SHELL.fullmatch(name)):
+            if not (
+                self._files.in_image or name in self._set or name in self._variables or _OF_A_SHELL.fullmatch(name)
+            ):
                 self.found.unknown.append(shown)
 
     def environment(self, step: ResolvedStep) -> None:
@@ -254,7 +232,7 @@ class _Scan:
         known = len(self.found.unknown)
         for name, value in declared(step).items():
             if not programs.OUTPUT.fullmatch(name):
-                words = [f"{name}={part}" for part in dict.fromkeys((value, *value.split()))]
+                words = [f"{name}={part}" for part in dict.fromkeys((value, *re.split(r"[\s:]+", value))) if part]
                 self._named(ShellCommand([ShellWord(word, word) for word in words]), (), step.cwd)
         del self.found.unknown[known:]  # a command that reads the whole project by a variable is rare
 
@@ -265,74 +243,37 @@ class _Scan:
                 del found[path]
         added = {path: path in self.found.files for path in self.writes.appended}
         changed = [*self.writes.changed, *(path for path, is_read in added.items() if is_read)]
-        only_added = [path for path, is_read in added.items() if not is_read and path.startswith(self._roots)]
+        only_added = [path for path, is_read in added.items() if not is_read and path.startswith(self._files.roots)]
         self.found.changed, self.found.appended = (
-            tuple(one for one in paths if self._is_input(one) and _TEMPLATE not in one and not one.startswith(_SYSTEM))
+            tuple(
+                one
+                for one in paths
+                if self._files.is_input(one) and _TEMPLATE not in one and not one.startswith(_SYSTEM)
+            )
             for paths in (dict.fromkeys(changed), only_added)
         )
 
     def _was_read(self, path: str) -> bool:
-        return path in self.found.files or any(self._place(folder, text) == path for folder, text in self._by_item)
+        if path in self._kept:
+            return False
+        return path in self.found.files or any(
+            self._files.place(folder, text) == path for folder, text in self._by_item
+        )
 
     def item_files(self) -> ItemFiles | None:
         """Return the words that name files by the item, except those that the command writes; None without any."""
         words = [
             (folder, text, may_be_folder)
             for (folder, text), may_be_folder in self._by_item.items()
-            if not self.writes.is_new(self._place(folder, text))
+            if not self.writes.is_new(self._files.place(folder, text))
         ]
-        roots = [root.rstrip("/") for root in self._roots]
-        outside = not self._in_image
-        return ItemFiles(words, roots, self._mounts, sorted(self._artifacts), outside) if words else None
+        roots = [root.rstrip("/") for root in self._files.roots]
+        outside = not self._files.in_image
+        return ItemFiles(words, roots, self._files.mounts, sorted(self._files.artifacts), outside) if words else None
 
     def mention(self) -> None:
-        """Note the paths of the project that scripts of Python or awk, configurations, formats of `printf` and lists
-        for `xargs` name, beside those that count.
-        """
-        from weft.frontends.pipelines.code.path_texts import PathText, paths_named
-
-        named = [(path, "") for text in self._programs for path in paths_named(text)]
-        named += self.code
-        fits = () if any(map(os.path.isfile, self._lists)) else self._fits  # a list tells exactly
-        named += [(PathText(text), "") for text in (*self._texts, *fits)]
-        texts = [path for path in self.found.files if path in self._lists or path.endswith((".awk", ".py", *CONFIGS))]
-        named += [(path, os.path.dirname(one)) for one in texts for path in self._names_in(one, text_of(one))]
-        self._mention(named)
-        configs = [one for one in self.found.mentioned if one.endswith(CONFIGS)]
-        self._mention([(path, os.path.dirname(one)) for one in configs for path in self._names_in(one, text_of(one))])
-
-    def _mention(self, named: Iterable[tuple[PathText, str]]) -> None:
-        """Note the paths that do not count, each with the folder of the text that names it."""
-        counted = [*self.found.files, *self.writes.replaced]
-        for path, own in dict.fromkeys(named):
-            for folder in [own] if path.own and own else self.started_in:
-                found = _below(folder, path.text)
-                if self._is_mentioned(found, path.is_part) and not any(
-                    f"{found}/".startswith(f"{one}/") for one in counted
-                ):
-                    self.found.mentioned[found] = None
-
-    def _names_in(self, script: str, text: str) -> Iterable[PathText]:
-        """Return the paths that a file names: a list, a configuration, or a script of awk or Python."""
-        from weft.frontends.pipelines.code.path_texts import PathText, paths_named  # parses Python
-
-        if script in self._lists:
-            return map(PathText, self._listed(text))
-        if script.endswith(CONFIGS):
-            return [PathText(path, own) for path in config_paths(text) for own in (False, True)]
-        return map(PathText, awk_paths(text)) if script.endswith(".awk") else paths_named(text)
-
-    def _is_mentioned(self, path: str, is_part: bool) -> bool:
-        """Whether a path in a program is a file of the project, or a folder of it that the command only reads."""
-        if os.path.isdir(path):
-            inside = path.startswith(self._roots) and f"{path}/" not in self._roots and self._is_input(path)
-            return inside and not any(made.startswith(f"{path}/") for made in self.writes.written)
-        return not is_part and (self._is_of_project(path) or self._is_data_outside(path))
-
-    def _listed(self, text: str) -> list[str]:
-        """Return the names that the commands may make of a list's lines and words."""
-        words = dict.fromkeys((*text.split(), *text.splitlines()))
-        return [f"{before}{word}{after}" for word in words for before, after in self._around]
+        """Note the paths that the texts of programs and lists name, beside those that count."""
+        self.found.mentioned = self.mentions.beside(self.found.files, self.started_in, self.writes)
 
     def _read(self, text: str, folder: str, *, lists: bool = False) -> str:
         """Add what a text without variables names, and return the folder in which it ends.
@@ -355,13 +296,15 @@ class _Scan:
             for word in command.words:
                 for inner in substituted(word.written) if word.text is None else ():
                     self.read(inner, folder, lists=True)
-                if gap := _AROUND.fullmatch(word.written):
-                    self._around[gap["before"], gap["after"]] = None
+                self.mentions.note_gap(word)
             words = without_wrappers(command.words)
-            if command.stdin is not None and any(word.text in programs.LISTED_FILES for word in command.words):
-                self._lists.add(self._place(folder, command.stdin.text or ""))
+            if any(word.text in programs.LISTED_FILES for word in command.words):
+                given = (*command.opened, *([] if command.stdin is None else [command.stdin]))
+                self.mentions.lists.update(self._files.place(folder, word.text or "") for word in given)
             if outputs:
-                self._lists.update(self._place(folder, name) for name in programs.given_lists(command.words))
+                self.mentions.lists.update(
+                    self._files.place(folder, name) for name in programs.given_lists(command.words)
+                )
             before = self._folders
             self._assign(command.words, folder)
             if words and (words[0].text == "cd" or (words[0].text == "pushd" and len(words) > 1)):
@@ -369,7 +312,7 @@ class _Scan:
                     left.append(folder)
                 entered = next((word.text for word in words[1:] if not word.written.startswith("-")), None)
                 self._is_lost = not (entered or "").startswith("/") and (self._is_lost or entered is None)
-                folder = _below(folder, entered or "")
+                folder = _below(folder, self._files.mounted(entered or ""))
                 self.started_in[folder] = None
                 continue
             if words and words[0].text == "popd" and left:
@@ -382,7 +325,7 @@ class _Scan:
             reads = not (words and programs.name_of(words[0].text or "") in programs.PLACES_ONLY)
             if reads:
                 self._named(command, words, folder)
-            self.writes.note(command, words, partial(self._place, folder), self._was_read)
+            self.writes.note(command, words, partial(self._files.place, folder), self._was_read)
             if not reads:
                 self._named(command, words, folder)
             folder = now
@@ -397,7 +340,7 @@ class _Scan:
             match = ASSIGNED.fullmatch(word.written)
             if match is not None and match[1] in ("PATH", "PYTHONPATH"):
                 value = _PATHS.sub("", re.sub(r"""["']""", "", match[2]))
-                own = ["$" if "$" in part else self._place(folder, part) for part in value.split(":") if part]
+                own = ["$" if "$" in part else self._files.place(folder, part) for part in value.split(":") if part]
                 kept = self._folders.get(match[1], []) if _PATHS.search(match[2]) else []
                 self._folders = {**self._folders, match[1]: [*own, *kept]}
 
@@ -423,10 +366,14 @@ class _Scan:
             self._code(words[0], words, folder)
         elif program:
             self._on_path(name, words, folder)
+        if name == "trap" and len(words) > 2 and words[1].text:
+            self.read(words[1].text, folder)
+        if not (name in programs.TEXT_TOOLS or name in programs.AWKS or programs.SHELLS.fullmatch(name)):
+            self.mentions.note_quotes(command, is_python=bool(programs.PYTHON.fullmatch(name)))
         if name in programs.AWKS:
-            self._texts += [text for word in words[1:] for text in awk_paths(word.text or word.written)]
+            self.mentions.texts += [text for word in words[1:] for text in awk_paths(word.text or word.written)]
         elif name == "printf" and len(words) > 1 and words[1].text is not None:
-            self._texts += self._fitting(printf_pattern(words[1].text), folder)
+            self.mentions.texts += self._files.fitting(printf_pattern(words[1].text), folder)
         if name in programs.FILE_PROGRAMS:
             for option, value in pairwise(words[1:]):
                 if option.text in ("-f", "--file"):
@@ -438,22 +385,17 @@ class _Scan:
                     self._interpreter(ShellCommand(words[at:]), folder, inner)
                     break
 
-    def _fitting(self, pattern: str, folder: str) -> list[str]:
-        """Return the files that fit a pattern of names that are known only when the step runs."""
-        found = sorted(glob.glob(self._place(folder, pattern))) if pattern else []
-        return found if len(found) <= _MOST_FILES else []
-
     def _is_started(self, rest: Sequence[ShellWord], folder: str) -> bool:
         """Whether words after the name of an interpreter may be its arguments: `pip install python numpy` has none."""
         given = rest[0].text if rest else ""
-        return given is None or given.startswith("-") or os.path.exists(self._place(folder, given))
+        return given is None or given.startswith("-") or os.path.exists(self._files.place(folder, given))
 
     def _named(self, command: ShellCommand, program: Sequence[ShellWord], folder: str) -> None:
         """Add the files of the project that the words of a command name, except those that it writes."""
         words = list(command.words)
         name = programs.name_of(program[0].text or "") if program else ""
         if name == "mkdir":
-            self.writes.folders.update(self._place(folder, word.text) for word in program[1:] if word.text)
+            self.writes.folders.update(self._files.place(folder, word.text) for word in program[1:] if word.text)
         if name in programs.TESTS or name in programs.WRITERS:
             words = words[: len(words) - len(program)]
         elif name in programs.COPIERS:
@@ -462,28 +404,31 @@ class _Scan:
             for before, word in pairwise([ShellWord("", ""), *words]):
                 if before.text != "-m" and not (program and word is program[0]):
                     self._many(before, word, program, folder)
-        words = [word for before, word in pairwise([ShellWord("", ""), *words]) if before.text not in programs.WRITTEN]
+        words = [
+            word
+            for before, word in pairwise([ShellWord("", ""), *words])
+            if before.text not in programs.WRITTEN and not programs.is_written_later(word)
+        ]
         if name not in programs.PLACES_ONLY:
-            self._gaps(words, folder)
+            self.mentions.note_fitting(words, folder)
             for word in words:
                 if word.text is None and (elsewhere := _IN_FOLDER.match(word.written)):
                     self._in_folders.setdefault(elsewhere[1] or elsewhere[2], " ".join(one.written for one in program))
-        for word in words if command.stdin is None else (*words, command.stdin):
+        for word in (*words, *command.opened, *([] if command.stdin is None else [command.stdin])):
+            is_kept = not program and ASSIGNED.fullmatch(word.written) is not None
             attached = _ATTACHED.fullmatch(word.text or "")
             given = (word.text or "", (attached[1] or attached[2]) if attached else "")
-            for text in dict.fromkeys((*given, *",".join(given).split(","))):
+            for text in dict.fromkeys((*given, *(part.removeprefix("@") for part in ",".join(given).split(",")))):
                 if text and _has_item(text):
                     self._by_item.setdefault((folder, text), False)
-                path = self._place(folder, text) if text else ""
-                if path and path not in self.found.files and self._counts(path):
+                path = self._files.place(folder, text) if text else ""
+                if path in self.found.files:
+                    if not is_kept and name not in programs.PLACES_ONLY:
+                        self._kept.discard(path)
+                elif path and self._files.counts(path):
                     self._file(ShellWord(text, word.written), program, folder)
-
-    def _gaps(self, words: Iterable[ShellWord], folder: str) -> None:
-        """Note the files that words with unknown variables may name: those that are there and fit."""
-        for word in words:
-            option, equals, value = word.written.partition("=")
-            if word.text is None and not (equals and programs.WRITES_INTO.fullmatch(option)):
-                self._fits += self._fitting(gap_pattern(value if equals else word.written), folder)
+                    if is_kept:
+                        self._kept.add(path)
 
     def _many(self, before: ShellWord, word: ShellWord, program: Sequence[ShellWord], folder: str) -> None:
         """Add what a word names beside a single file: a folder, or all that a pattern finds; `before` is its option."""
@@ -491,51 +436,37 @@ class _Scan:
         if programs.WRITES_INTO.fullmatch(option if equals else before.text or ""):
             return
         shown = " ".join(one.written for one in program) or word.written
-        if word.text is None:
-            pattern = value if equals else word.written
+        text = word.text
+        if text is not None and equals and (text == word.written or _OPTION.fullmatch(option)):
+            text = text.removeprefix(f"{option}=")
+        pattern = (value if equals else word.written) if text is None else _quoted_pattern(text, program)
+        if pattern:
             if not _GLOB.fullmatch(pattern):
                 return
-            found = glob.glob(self._place(folder, pattern))
+            found = glob.glob(self._files.place(folder, pattern))
             if len(found) > _MOST_FILES:
                 self.found.unknown.append(shown)
                 return
-        else:
-            text = value if equals and word.text == word.written else word.text
+        elif text:
             if _has_item(text):
                 self._by_item[folder, text] = True
-            found = [self._place(folder, text)] if text and _TEMPLATE not in text else []
+            found = [] if _TEMPLATE in text else [self._files.place(folder, text)]
+        else:
+            return
         for path in found:
             if os.path.isdir(path):
                 if not (equals and path in self._of_scripts):  # `HERE=$(dirname "$0")` reads nothing yet
                     self._folder(path, shown)
-            elif word.text is None and self._counts(path):
+            elif pattern and self._files.counts(path):
                 self._add(path)
 
     def _folder(self, path: str, shown: str) -> None:
-        whole = f"{path}/" in self._roots or any(root.startswith(f"{path}/") for root in self._roots)
+        own = f"{path}/"  # a file system that is mounted may count as a whole
+        whole = own == self._files.roots[0] or any(root != own and root.startswith(own) for root in self._files.roots)
         if whole or os.path.exists(f"{path}/.git"):
             self.found.unknown.append(shown)
-        elif path.startswith(self._roots) and self._is_input(path):
+        elif own.startswith(self._files.roots) and self._files.is_input(path):
             self.folders[path] = shown
-
-    def _is_of_project(self, path: str) -> bool:
-        """Whether a path is a regular file of the project and no artifact."""
-        return os.path.isfile(path) and path.startswith(self._roots) and self._is_input(path)
-
-    def _counts(self, path: str) -> bool:
-        """Whether a word that names a path names an input: a file of the project, or one elsewhere on this machine."""
-        if path.startswith(self._roots):
-            return self._is_of_project(path)
-        is_script = os.path.splitext(path)[1].lower() in SUFFIXES and os.path.isfile(path) and self._is_input(path)
-        return is_script or self._is_data_outside(path)
-
-    def _is_data_outside(self, path: str) -> bool:
-        """Whether a path is a regular file outside of the project that a step may read as data."""
-        outside = not self._in_image and not path.startswith(self._roots) and counts_outside(path)
-        return outside and os.path.isfile(path) and self._is_input(path)
-
-    def _is_input(self, path: str) -> bool:
-        return is_input(path, self._artifacts)
 
     def _interpreter(self, command: ShellCommand, folder: str, name: str) -> None:
         """Add what an interpreter is given: a file, a text, a module, or its standard input."""
@@ -591,7 +522,7 @@ class _Scan:
     def _text(self, text: str, folder: str, *, shell: bool, python: bool) -> None:
         """Add what a program names that stands in the command itself."""
         if python:
-            self._programs.append(text)
+            self.mentions.programs.append(text)
             self._imports("", text, folder, "__main__")
         elif shell:
             self.read(text, folder)
@@ -624,11 +555,11 @@ class _Scan:
             return
         if word.text.startswith(_SYSTEM) or (_TEMPLATE in word.text and ITEM_TEMPLATE not in word.text):
             return  # an artifact counts as an input
-        path = self._place(folder, word.text)
+        path = self._files.place(folder, word.text)
         try:
             about = os.stat(path)
         except (OSError, ValueError):
-            if not (self._in_image and word.text.startswith("/")):
+            if not (self._files.in_image and word.text.startswith("/")):
                 self._unknown(words)
             return
         suffix = os.path.splitext(path)[1].lower()
@@ -658,17 +589,29 @@ class _Scan:
                 self._add(one)
 
     def _searched(self, path: str, text: str, folder: str) -> list[str]:
-        """Return the folders that a program of Python adds to `sys.path` by texts that stand there."""
+        """Return the folders that a program of Python may add to `sys.path`: those that its text names, then those in
+        which the step has started, and those around the program.
+        """
         from weft.frontends.pipelines.code.path_texts import paths_named
 
         if path:
             text = text_of(path)
-        if "sys.path" not in text:
+        lines = _SEARCHED.findall(text)
+        if not lines:
             return []
-        literals = [one for line in _SEARCHED.findall(text) for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
+        literals = [one for line in lines for one in re.findall(r"""["']([^"'\n]+)["']""", line)]
         named = [*literals, *[one.text for one in paths_named(text)]]
-        places = [_below(place, one) for one in dict.fromkeys(named) for place in (*self.started_in, folder)]
-        return [place for place in dict.fromkeys(places) if place.startswith(self._roots) and os.path.isdir(place)]
+        named = [self._files.mounted(one) for one in dict.fromkeys(named)]
+        places = [_below(place, one) for one in named for place in (*self.started_in, folder)]
+        places += self.started_in
+        while f"{folder}/".startswith(self._files.roots):
+            places.append(folder)
+            folder = os.path.dirname(folder)
+        return [
+            place
+            for place in dict.fromkeys(places)
+            if f"{place}/".startswith(self._files.roots) and os.path.isdir(place)
+        ]
 
     def _add(self, path: str) -> None:
         self.found.files[path] = None
@@ -676,12 +619,12 @@ class _Scan:
     def _unknown(self, words: Sequence[ShellWord]) -> None:
         self.found.unknown.append(" ".join(word.written for word in words))
 
-    def _place(self, folder: str, path: str) -> str:
-        """Return the absolute path on this machine of a path that is read in a folder."""
-        return _below(folder, self._mounted(path))
 
-    def _mounted(self, path: str) -> str:
-        return on_this_machine(path, self._mounts)
+def _quoted_pattern(text: str, program: Sequence[ShellWord]) -> str:
+    """Return a pattern in quotes, for which the program looks itself; "" for another text."""
+    name = programs.name_of(program[0].text or "") if program else ""
+    is_path = _GLOB.fullmatch(text) and _TEMPLATE not in text and re.search(r"\w/|[*?\]]\.\w", text)
+    return text if is_path and name not in programs.MATCHERS else ""
 
 
 def _has_item(text: str) -> bool:

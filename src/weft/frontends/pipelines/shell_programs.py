@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from weft.frontends.pipelines.shell_text import ShellWord, without_wrappers
+from weft.frontends.pipelines.shell_text import ASSIGNED, ShellWord, without_wrappers
 from weft.model.patterns import late_pattern
 
 SHELLS: Final = late_pattern(r"(?:ba|da|k|z|a)?sh|\.|source|eval")
@@ -24,6 +24,10 @@ LIST_OPTIONS: Final = frozenset({"-a", "--arg-file"})
 """Options of `xargs` that are followed by a list."""
 TEXT_TOOLS: Final = frozenset({"echo", "printf", "grep", "which", "type"})
 """Programs for which the name of an interpreter is a text like any other."""
+MATCHERS: Final = TEXT_TOOLS.union(
+    ["[", "case", "egrep", "expr", "find", "rg", "rsync", "sed", "tar", "test", "tr", "unzip", "zip"]
+)
+"""Programs that do not look for files by the patterns in quotes that they are given."""
 BUILTINS: Final = frozenset(
     [
         ":",
@@ -68,8 +72,8 @@ COPIERS: Final = frozenset({"cp", "install", "ln", "rsync", "scp"})
 PLACES_ONLY: Final = frozenset({"case", "cd", "echo", "printf", "popd", "pushd", "type", "which"})
 """Programs that read no folder that they are given."""
 WRITES_INTO: Final = late_pattern(
-    r"(?i)-*(?:\w+[-_])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
-    r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?"
+    r"(?i)[-+]*(?:\w+[-_.])*(?:build|cache|checkpoints?|ckpts?|dest|destination|logs?|o|out|outputs?|paths?|pythonpath|results?|save"
+    r"|target|temp|tmp|work)(?:[-_]?(?:dir|directory|folder|path|to))?|hydra\.(?:run|sweep)\.dir"
 )
 """Names of options and variables that take a folder to write into, or to search for programs."""
 OUTPUT: Final = late_pattern(r"(?i)(?:\w+_)*(?:dest|logs?|out|outputs?|results?|save|temp|tmp)(?:_?(?:file|path|to))?")
@@ -96,6 +100,12 @@ def given_lists(words: Sequence[ShellWord]) -> Iterator[str]:
     for before, word in pairwise(words):
         if word.text and ((name == "cat" and not word.text.startswith("-")) or before.text in LIST_OPTIONS):
             yield word.text
+
+
+def is_written_later(word: ShellWord) -> bool:
+    """Whether a word gives a file to a variable with a name for output."""
+    match = ASSIGNED.fullmatch(word.written)
+    return match is not None and OUTPUT.fullmatch(match[1]) is not None
 
 
 def is_installed(module: str) -> bool:

@@ -71,8 +71,8 @@ class ShellWord(NamedTuple):
 class ShellCommand(NamedTuple):
     """A simple command: its words, and its standard input: a file, a text, or the output of another command.
 
-    `made` are the files that it writes by redirections, each with its redirection, such as `>>`. `depth` is the
-    number of parentheses around it.
+    `made` are the files that it writes by redirections, each with its redirection, such as `>>`. `opened` are those
+    that it reads by other numbers than that of its standard input. `depth` is the number of parentheses around it.
     """
 
     words: Sequence[ShellWord]
@@ -81,6 +81,7 @@ class ShellCommand(NamedTuple):
     piped: bool = False
     made: Sequence[tuple[ShellWord, str]] = ()
     depth: int = 0
+    opened: Sequence[ShellWord] = ()
 
 
 def commands(text: str) -> Iterator[ShellCommand]:
@@ -89,6 +90,7 @@ def commands(text: str) -> Iterator[ShellCommand]:
     stdin: ShellWord | None = None
     redirect, given, piped, ends, depth = "", "", False, [], 0
     made: list[tuple[ShellWord, str]] = []
+    opened: list[ShellWord] = []
     at = 0
     while match := TOKEN.match(text, at):
         at = match.end()
@@ -101,8 +103,10 @@ def commands(text: str) -> Iterator[ShellCommand]:
             word = _word(match["word"])
             if not redirect:
                 words += [_word(one) for one in _braces(match["word"])]
-            elif redirect == "<":
+            elif redirect in ("<", "0<"):
                 stdin = word
+            elif re.fullmatch(r"[0-9]+<", redirect):
+                opened.append(word)
             elif redirect == "<<<" and word.text is None:
                 piped = True
             elif redirect == "<<<":
@@ -121,11 +125,11 @@ def commands(text: str) -> Iterator[ShellCommand]:
             inside = depth
             depth += match.group().count("(") - match.group().count(")")
             if depth >= 0:
-                yield ShellCommand(words, stdin, given or text[here:at], piped, made, inside)
+                yield ShellCommand(words, stdin, given or text[here:at], piped, made, inside, opened)
             depth = max(depth, 0)  # a pattern of `case` has no opening parenthesis
             piped = re.sub(r"\|\||[\s(]", "", match.group()) in ("|", "|&") or (piped and not words)
-            words, stdin, redirect, given, made = [], None, "", "", []
-    yield ShellCommand(words, stdin, given, piped, made, depth)
+            words, stdin, redirect, given, made, opened = [], None, "", "", [], []
+    yield ShellCommand(words, stdin, given, piped, made, depth, opened)
 
 
 def substituted(text: str) -> list[str]:

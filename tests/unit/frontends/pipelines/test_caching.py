@@ -183,6 +183,26 @@ def test_where_and_how_long_it_runs_is_not(change):
     assert static(**change) == static()
 
 
+def test_a_file_of_a_mounted_file_system_is_told_with_its_own_scope(tmp_path):
+    project, source = tmp_path / "project", tmp_path / "source"
+    for folder in (project, source / "deep"):
+        folder.mkdir(parents=True)
+    (source / "deep" / "x.csv").touch()
+    (project / "read.py").write_text('open("/mnt/d/x.csv")')
+    text = """
+name: p
+fs_options: {extra_fs: [{name: d, mount_path: /mnt/d, sub_path: deep}]}
+entry_points:
+  s: {command: python3 read.py, cache: {enable: true}}
+"""
+    who = RunIdentity("run-000001", "me", str(project), file_systems={"d": str(source)})
+    (note,) = notes(resolve_nodes(parse_pipeline(text, "run.yaml"), who), str(project))
+    scope = "fs_scope: [{name: d, path: deep/x.csv}]"
+    assert note.endswith(scope)
+    told = text.replace("enable: true", f"enable: true, {scope}")
+    assert notes(resolve_nodes(parse_pipeline(told, "run.yaml"), who), str(project)) == []
+
+
 def mounted(main: str, main_fs: str = "", command: str = "x") -> str:
     text = f"name: p\ncache: {{enable: true}}\nentry_points: {{s: {{command: {command}}}}}\n{main}"
     pipeline = make_pipeline(text, "run.yaml", {}, None, {}, main_fs)

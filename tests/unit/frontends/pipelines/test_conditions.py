@@ -184,3 +184,19 @@ def test_sums_are_those_of_python(tree):
     if len(conditions.tokens(text)) < 200:
         assert holds(f"{text} == {text}")
         assert holds(f"{text} >= 0") is (eval(text) >= 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 == 1", ""),
+        ("10 ==  9", "its condition is false: `10 == 9`"),
+        ("10 == '10'", "its condition is false: `10 == '10'`: a number never equals a text"),
+        (
+            "true && !('x' != 'y') || (a == 1)",
+            "its condition is false: `true && !('x' != 'y') || (a == 1)`: a number never equals a text",
+        ),
+    ],
+)
+def test_a_false_condition_tells_of_kinds_that_are_never_equal(text, said):
+    assert conditions.why_false(text) == said

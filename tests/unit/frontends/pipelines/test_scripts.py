@@ -97,6 +97,25 @@ RUN = {"run.sh", "lib/deep.py"}
         ("x=$(sh run.sh) && python other.py", {*RUN, "other.py"}),
         ("cat ${FILE:-p.awk} ${OTHER-x.pl}", {"p.awk", "x.pl"}),
         ("FILE=late.py; cat ${FILE:-p.awk}", {"late.py"}),
+        ('FILE=${FILE:-p.awk}; cat "$FILE"', {"p.awk"}),
+        ('FILE="${GIVEN:-p.awk}"\nN="${N:-x}"; cat "$FILE" $N.pl', {"p.awk", "x.pl"}),
+        (': "${FILE:=p.awk}" ${N:=x}; cat $FILE $N.pl', {"p.awk", "x.pl"}),
+        ("FILE=${FILE:-p.awk}; date > $FILE", set()),
+        ("FILE=${FILE:-p.awk}; date | tee $FILE; cat $FILE", set()),
+        ("FILE=${FILE:-p.awk}; date | tee -a $FILE; cat $FILE", {"p.awk"}),
+        ("FILE=p.awk; cat $FILE; date > $FILE", {"p.awk"}),
+        ("FILE=p.awk tool; date > p.awk", {"p.awk"}),
+        ("exec 3< p.awk; date > p.awk", {"p.awk"}),
+        ('LOG=${LOG:-p.awk} OUT_FILE=x.pl; python other.py --to "$OUT_FILE"', {"other.py", "x.pl"}),
+        ('LOG=${LOG:-p.awk}; run() { "$@" 2>> $LOG; }; run python other.py', {"other.py"}),
+        ("export OUT=p.awk RESULT_PATH=x.pl; python other.py", {"other.py"}),
+        ("FILE=${FILE:-p.awk}; FILE=$(tool); cat $FILE", set()),
+        ("sh -c 'F=${1:-p.awk}; cat \"$F\" ${2:-x.pl}'", {"p.awk", "x.pl"}),
+        ("exec 3< p.awk; while read line <&3; do echo $line; done 4<x.pl", {"p.awk", "x.pl"}),
+        ("exec 3<> p.awk; date 2> x.pl", set()),
+        ("python late.py data.path=p.awk +more.path=x.pl", {"late.py", "p.awk", "x.pl"}),
+        ("curl -d @p.awk -F file=@x.pl --data=@late.py x", {"p.awk", "x.pl", "late.py"}),
+        ("trap 'cat p.awk' EXIT; trap - INT", {"p.awk"}),
         ("if true; then python other.py; fi", {"other.py"}),
         ("for i in 1 2; do python other.py $i; done", {"other.py"}),
         ("cd sub && python x.py", {"sub/x.py"}),
@@ -206,6 +225,8 @@ def test_a_program_in_a_loop_over_words_is_known(tmp_path):
         ("{F: p.awk}", "date > $F; cat $F", set()),
         ("{LOG: p.awk, OUT_FILE: x.pl}", "true", set()),
         ("{DIR: sub}", "true", {"sub"}),
+        ("{FILES: 'p.awk:x.pl'}", "true", {"p.awk", "x.pl"}),
+        ("{F: x.pl}", "F=${F:-p.awk}; cat $F", {"x.pl"}),
         ("{ROOT: ., OUT_DIR: sub}", "true", set()),
     ],
 )
@@ -304,6 +325,43 @@ def test_files_in_a_scope_are_left_out(tmp_path):
     assert uncovered(files, [f"{tmp_path}/"], str(tmp_path)) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "files", "mentioned"),
+    [
+        ("cat /mnt/d/sub/x", {"sub/x"}, set()),
+        ("cd /mnt/d && cat sub/*", {"sub/x", "sub/y"}, set()),
+        ("cd /mnt/d/sub; cat ./x ../top", {"sub/x", "top"}, set()),
+        ("(cd /mnt/d && sh run.sh)", {"run.sh", "sub/y"}, set()),
+        ("cp -r /mnt/d here", {""}, set()),
+        ("tool --data=/mnt/d/sub --out-dir=/mnt/d", {"sub"}, set()),
+        ("date > /mnt/d/top; cat /mnt/d/top", set(), set()),
+        ("cat /mnt/data/x /mnt", set(), set()),
+        ("""python3 -c 'open("/mnt/d/sub/x")'""", set(), {"sub/x"}),
+        ("PYTHONPATH=/mnt/d python3 -c 'import mod'", {"mod.py"}, set()),
+        ("""python3 -c 'import sys; sys.path.append("/mnt/d"); import mod'""", {"mod.py"}, set()),
+        ("PATH=/mnt/d:$PATH run.sh", {"run.sh"}, set()),
+    ],
+)
+def test_files_of_a_mounted_file_system_count_by_their_mount_path(tmp_path, command, files, mentioned):
+    project, source = tmp_path / "project", tmp_path / "source"
+    project.mkdir()
+    (source / "sub").mkdir(parents=True)
+    for name, content in {"sub/x": "", "sub/y": "", "top": "", "run.sh": "cat sub/y\n", "mod.py": ""}.items():
+        (source / name).write_text(content)
+    pipeline = {
+        "name": "p",
+        "fs_options": {"extra_fs": [{"name": "d", "mount_path": "/mnt/d"}]},
+        "entry_points": {"s": {"command": command}},
+    }
+    who = RunIdentity("run-000001", "me", str(project), file_systems={"d": str(source)})
+    (node,) = resolve_nodes(parse_pipeline(json.dumps(pipeline), "run.yaml"), who)
+    assert isinstance(node, ResolvedStep)
+    found = scripts_of(node, mentions=True)
+    assert set(found.files) == {f"{source}/{name}".rstrip("/") for name in files}
+    assert set(found.mentioned) == {f"{source}/{name}" for name in mentioned}
+    assert found.unknown == []
+
+
 DATA = {"data/1.txt", "data/2.txt"}
 
 
@@ -323,10 +381,14 @@ def made_in(tmp_path: Path) -> None:
         ("for f in data/*.txt; do cat $f; done", DATA),
         ("tool --in=data/*.txt", DATA),
         ("cat data/*.none", set()),
+        ("python3 other.py 'data/*.txt' --more=\"data/deep/*.csv\"", {"other.py", *DATA, "data/deep/3.csv"}),
+        ("grep -r 'data/*.txt' other.py; expr 2 '*' 3; find x.pl -name 'data/*'", {"other.py", "x.pl"}),
+        ("python3 other.py hydra.run.dir=logs hydra.out_dir=logs trainer.data=data", {"other.py", "data"}),
         ("ls data", {"data"}),
         ("cp -r data/ logs", {"data"}),
         ("tar cf - data | wc -c", {"data"}),
         ("python3 other.py --dir data", {"other.py", "data"}),
+        ("python3 other.py --dir=\"data\" --out-dir='logs'", {"other.py", "data"}),
         ("python3 other.py --dir=data --log-dir logs --out=logs -o logs", {"other.py", "data"}),
         ("LOGS=logs tool data/deep", {"data/deep"}),
         ("mkdir -p logs && tool data logs", {"data"}),
@@ -404,6 +466,8 @@ def test_the_folder_and_the_arguments_of_a_script_are_known(tmp_path, command, f
     ("text", "paths"),
     [
         ("open('d/x.csv')", [("d/x.csv", False, False)]),
+        ("with open('names') as f: pass", [("names", False, False)]),
+        ("N = 'names'\nopen(N)\nopen(name)\nopen('names', 'w')", [("names", False, False)]),
         ("open(os.path.join('d', 'x.csv'))", [("d/x.csv", False, False)]),
         ("(Path(__file__).parent / 'd' / 'x.csv').read_text()", [("d/x.csv", True, False)]),
         ("os.path.join(os.path.dirname(__file__), '..', 'x.csv')", [("../x.csv", True, False)]),
@@ -421,6 +485,13 @@ def test_the_folder_and_the_arguments_of_a_script_are_known(tmp_path, command, f
         ("HERE = os.path.dirname(__file__)", []),
         ("Path('x.csv').write_text(open('d/y.csv').read())", [("d/y.csv", False, False)]),
         ("'no path'", []),
+        ("os.system('d/h.py > out')", [("d/h.py", False, False), ("d/h.py > out", False, False)]),
+        ("run(f'python3 h.py {x}', shell=True)", [("h.py", False, False), ("python3 h.py ", False, False)]),
+        ("C = 'tool d/x.csv'\nPopen(C.split())", [("tool d/x.csv", False, False), ("d/x.csv", False, False)]),
+        ("run(shlex.split('sh a.sh;'))", [("a.sh", False, False), ("sh a.sh;", False, False)]),
+        ("resources.files('pk.data').joinpath('c.json').read_text()", [("pk/data/c.json", False, False)]),
+        ("(resources.files(__package__) / 'c.json').read_text()", [("c.json", True, False)]),
+        ("pkgutil.get_data('pk', 'd/c.json')", [("pk/d/c.json", False, False)]),
         ("def (:", []),
     ],
 )
@@ -478,6 +549,88 @@ def test_folders_that_a_program_reads_are_mentioned(tmp_path):
     assert isinstance(node, ResolvedStep)
     found = scripts_of(node, mentions=True)
     assert [os.path.relpath(path, tmp_path) for path in found.mentioned] == ["d"]
+
+
+TOLD = {
+    "d/x.csv": "",
+    "d/y.csv": "",
+    "h.js": "",
+    "lib/h.js": "",
+    "h.rb": "",
+    "q.sql": "select * from 'd/x.csv'",
+    "m.js": "const h = require('./h'); console.log(`${h}`, 'no.file')",
+    "lib/m.mjs": "import h from './h.js'",
+    "m.rb": "require_relative 'h'\nFile.read(\"d/y.csv\")",
+    "m.pl": "open(F, 'd/x.csv')",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "paths"),
+    [
+        ("""duckdb -c "select * from 'd/x.csv'" """, {"d/x.csv"}),
+        ("""weft sql "select * from 'd/*.csv' where a = '$A'" """, {"d"}),
+        ("""tool '{"f": "d/x.csv", "g": "d/no.csv"}'""", {"d/x.csv"}),
+        ("""python3 u.py '{"f": "d/x.csv"}'""", {"d/x.csv"}),
+        ("""python3 -c 'sql("select * from \\"d/*.csv\\""); open("h.js", "w")'""", {"d"}),
+        ("tool <<X\n{'f': 'd/y.csv'}\nX", {"d/y.csv"}),
+        ("duckdb < q.sql", {"d/x.csv"}),
+        ("perl -e 'open(F, \"d/x.csv\")'", {"d/x.csv"}),
+        ("perl m.pl", {"d/x.csv"}),
+        ("node m.js", {"h.js"}),
+        ("node lib/m.mjs", {"h.js", "lib/h.js"}),
+        ("ruby m.rb", {"h.rb", "d/y.csv"}),
+        ("python3 -c 'import os; os.system(\"cat d/x.csv\")'", {"d/x.csv"}),
+        ("""echo "see 'd/x.csv'"; grep "'d/x.csv'" m.pl d/x.csv""", set()),
+        ("""tool "say 'd/x.csv'" d/x.csv > d/y.csv""", set()),
+    ],
+)
+def test_files_in_quotes_in_other_texts_are_mentioned(tmp_path, command, paths):
+    for name, text in TOLD.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (node,) = resolve_nodes(
+        parse_pipeline(json.dumps({"name": "p", "entry_points": {"s": {"command": command}}}), "run.yaml"),
+        RunIdentity("run-000001", "me", str(tmp_path)),
+    )
+    assert isinstance(node, ResolvedStep)
+    found = scripts_of(node, mentions=True)
+    assert {os.path.relpath(path, tmp_path) for path in found.mentioned} == paths
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        '"."',
+        '""',
+        "os.getcwd()",
+        "str(Path.cwd())",
+        "os.path.dirname(os.path.dirname(os.path.abspath(__file__)))",
+        'os.path.join(os.path.dirname(__file__), "..")',
+        "str(Path(__file__).resolve().parents[1])",
+        "str(ROOT)",
+        "\n    str(Path(__file__).resolve().parent.parent)\n",
+    ],
+)
+def test_modules_of_the_project_are_found_by_a_script_in_a_folder_that_adds_it(tmp_path, added):
+    files = {
+        "tools/run.py": f"ROOT = Path(__file__).resolve().parent.parent\nsys.path.append({added})\nimport lib.deep\n",
+        "tools/plain.py": "import lib.deep, lib.near\n",
+        "tools/lib/near.py": "",
+        "lib/__init__.py": "",
+        "lib/deep.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def found(command: str) -> set[str]:
+        return {os.path.relpath(file, tmp_path) for file in scripts(tmp_path, command).files}
+
+    assert found("python3 tools/plain.py") == {"tools/plain.py", "tools/lib/near.py"}
+    (tmp_path / "tools/lib/near.py").unlink()
+    (tmp_path / "tools/lib").rmdir()
+    assert {"lib/__init__.py", "lib/deep.py"} <= found("python3 tools/run.py")
 
 
 CALLED = {

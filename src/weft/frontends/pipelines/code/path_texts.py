@@ -1,5 +1,7 @@
 """Paths that a Python program names in its text: literals, and paths that are put together from literals.
 
+Paths in quotes inside of other texts are named too: SQL, JSON, scripts of other interpreters.
+
 The program is parsed, not run. What is not constant ends a path: `f"data/{name}.csv"` names the folder `data`. Folders
 are reported only where they are part of a path, an argument of a function that lists folders, or a default. Variables
 of the environment have the values of this process.
@@ -12,8 +14,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from weft.model.patterns import late_pattern
+
 _LISTING: Final = frozenset({"glob", "iglob", "iterdir", "listdir", "rglob", "scandir", "walk"})
 _JOINING: Final = frozenset({"join", "joinpath"})
+_PACKAGED: Final = frozenset({"files", "get_data", "open_binary", "open_text", "read_binary", "read_text"})
+"""Functions of `importlib.resources` and `pkgutil` that are given a package, and perhaps the name of a file in it."""
 _PATHS: Final = frozenset(
     {"Path", "PurePath", "PosixPath", "abspath", "expanduser", "fspath", "realpath", "resolve", "str"}
 )
@@ -24,7 +30,16 @@ _WRITERS: Final = frozenset(
     ]
 )
 """Functions and methods whose paths are written or removed."""
+_STARTING: Final = frozenset(
+    {"Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "popen", "run", "system"}
+)
+"""Functions that may start a command line."""
 _WRITE_MODES: Final = frozenset("wax")
+QUOTING: Final = frozenset({".cjs", ".jl", ".js", ".lua", ".mjs", ".php", ".pl", ".r", ".rb", ".sql", ".tcl", ".ts"})
+"""The endings of scripts whose texts in quotes are read, in lower case."""
+_QUOTED: Final = late_pattern(r"""(["'`])([^"'`\n]{1,200})\1""")
+_PATH: Final = late_pattern(r"[\w@+~./][\w@+~ ./:=-]*")
+_PATTERN: Final = late_pattern(r"[*?\[]")
 _MOST_CHARACTERS: Final = 200
 _GLOB: Final = "*?["
 
@@ -47,6 +62,26 @@ def paths_named(program: str) -> list[PathText]:
     except (SyntaxError, ValueError):
         return []
     return paths_in(tree.body, tree.body)
+
+
+def quoted_paths(text: str, suffix: str = "") -> list[PathText]:
+    """Return the paths in quotes in a text; of a pattern, its folder.
+
+    With the suffix of a script they may also be names of its modules, beside it and without a suffix.
+    """
+    found: dict[PathText, None] = {}
+    for _, quoted in _QUOTED.findall(text):
+        first, *rest = _PATTERN.split(quoted, maxsplit=1)
+        if not _PATH.fullmatch(first) or ("." not in quoted and "/" not in quoted and not suffix):
+            continue
+        if rest:
+            found[PathText(first.rpartition("/")[0], is_part=True)] = None
+            continue
+        found[PathText(quoted)] = None
+        if suffix:
+            found[PathText(quoted, own=True)] = None
+            found[PathText(quoted + suffix, own=True)] = None
+    return [path for path in found if path.text.strip("./")]
 
 
 def paths_in(statements: Sequence[ast.stmt], module: Sequence[ast.stmt]) -> list[PathText]:
@@ -81,8 +116,8 @@ class _Paths:
                 if (path := self._path(node)) is not None:
                     self._take(node)
                     yield path
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _may_be_path(node.value):
-                yield PathText(node.value)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield from [PathText(node.value)] if _may_be_path(node.value) else quoted_paths(node.value)
 
     def _call(self, node: ast.Call) -> Iterator[PathText]:
         name = _called(node.func)
@@ -92,19 +127,50 @@ class _Paths:
                 if isinstance(written, ast.JoinedStr) or self._path(written) is not None:
                     self._take(written)
             return
+        if name == "open" and node.args and isinstance(given := node.args[0], ast.Constant | ast.Name):
+            path = self._path(given)
+            if path is not None and path.text.strip("./") and len(path.text) <= _MOST_CHARACTERS:
+                self._take(given)
+                yield path
+                return
         if (path := self._path(node)) is not None and (path.own or path.is_part or "/" in path.text):
             self._take(node)
             if path.is_part or path.text.strip("./"):  # `HERE = Path(__file__).parent` reads nothing yet
                 yield path
             return
+        if name in _STARTING and node.args:
+            yield from self._started(node.args[0])
         if name in _LISTING:
             folder = node.func.value if isinstance(node.func, ast.Attribute) else None
-            for given in (folder, *node.args[:1]):
-                if given is not None and (path := self._path(given)) is not None:
+            for listed in (folder, *node.args[:1]):
+                if listed is not None and (path := self._path(listed)) is not None:
                     yield path._replace(is_part=True)
         for keyword in node.keywords:
             if keyword.arg == "default" and (path := self._path(keyword.value)) is not None:
                 yield path
+
+    def _started(self, node: ast.expr, depth: int = 0) -> Iterator[PathText]:
+        """Yield the words of a command line that a call is given, as far as they are constant."""
+        match node:
+            case ast.Name(name) if name in self._names and depth < 50:
+                yield from self._started(self._names[name], depth + 1)
+                return
+            case (
+                ast.Call(func=ast.Attribute(value=ast.Name("shlex"), attr="split"), args=[given, *_])
+                | ast.Call(func=ast.Attribute(value=given, attr="split"))
+            ) if depth < 50:
+                yield from self._started(given, depth + 1)
+                return
+            case ast.Constant(value=str() as text):
+                pieces = [text]
+            case ast.JoinedStr(values=values):
+                pieces = [str(one.value) if isinstance(one, ast.Constant) else "\0" for one in values]
+            case _:
+                return
+        for word in "".join(pieces).split():
+            text = word.strip("'\";&|()")
+            if "\0" not in text and _may_be_path(text):
+                yield PathText(text)
 
     def _take(self, node: ast.AST) -> None:
         self._inside.update(id(one) for one in ast.walk(node))
@@ -154,6 +220,9 @@ class _Paths:
                 if name == "dirname" and len(args) == 1:
                     base = self._path(args[0], depth + 1)
                     return base and _parent(base)
+                if name in _PACKAGED and len(args) in (1, 2):
+                    base = _package(args[0])
+                    return self._joined_to(base, args[1:], depth)
                 if name == "Path" and len(args) > 1:
                     return self._joined(args, depth)
                 if name in _PATHS:
@@ -170,9 +239,11 @@ class _Paths:
                 return self._path(rest[0], depth + 1) if rest else None
         return None
 
-    def _joined(self, parts: list[ast.expr], depth: int) -> PathText | None:
-        base = self._path(parts[0], depth + 1)
-        for part in parts[1:]:
+    def _joined(self, parts: Sequence[ast.expr], depth: int) -> PathText | None:
+        return self._joined_to(self._path(parts[0], depth + 1), parts[1:], depth)
+
+    def _joined_to(self, base: PathText | None, parts: Sequence[ast.expr], depth: int) -> PathText | None:
+        for part in parts:
             if base is None or base.is_part:
                 return base
             more = self._path(part, depth + 1)
@@ -210,6 +281,16 @@ def _may_be_path(text: str) -> bool:
 
 def _called(func: ast.expr) -> str:
     return func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
+
+
+def _package(node: ast.expr) -> PathText | None:
+    """Return the folder of a package that is named by a text, by the module itself, or as that of the program."""
+    match node:
+        case ast.Name("__package__" | "__name__"):
+            return PathText("", own=True)
+        case ast.Constant(value=str() as name) | ast.Name(name):
+            return PathText(name.replace(".", "/")) if name.replace(".", "").isidentifier() else None
+    return None
 
 
 def _is_module(node: ast.expr) -> bool:
