@@ -150,7 +150,7 @@ class _Scan:
         self._own: frozenset[str] = frozenset()
         """The variables that the text sets, whose values are not known."""
         self._kept: set[str] = set()
-        """The files that only values of variables name, which nothing has read yet."""
+        """The files that only values of variables and texts to print name, which nothing has read yet."""
         self._set: set[str] = set(step.env)
         """The variables that any text sets."""
         self._in_folders: dict[str, str] = {}
@@ -238,8 +238,10 @@ class _Scan:
 
     def leave_out_written(self) -> None:
         """Leave out what is written before it is read, and tell what is read, or added to."""
+        only_named = self._kept.intersection(self.writes.appended)
         for found in (self.found.files, self.folders):
-            for path in [one for one in found if one in self.writes.folders or self.writes.is_new(one)]:
+            gone = [one for one in found if one in self.writes.folders or one in only_named or self.writes.is_new(one)]
+            for path in gone:
                 del found[path]
         added = {path: path in self.found.files for path in self.writes.appended}
         changed = [*self.writes.changed, *(path for path, is_read in added.items() if is_read)]
@@ -415,7 +417,7 @@ class _Scan:
                 if word.text is None and (elsewhere := _IN_FOLDER.match(word.written)):
                     self._in_folders.setdefault(elsewhere[1] or elsewhere[2], " ".join(one.written for one in program))
         for word in (*words, *command.opened, *([] if command.stdin is None else [command.stdin])):
-            is_kept = not program and ASSIGNED.fullmatch(word.written) is not None
+            is_kept = name in programs.PLACES_ONLY or (not program and ASSIGNED.fullmatch(word.written) is not None)
             attached = _ATTACHED.fullmatch(word.text or "")
             given = (word.text or "", (attached[1] or attached[2]) if attached else "")
             for text in dict.fromkeys((*given, *(part.removeprefix("@") for part in ",".join(given).split(",")))):
@@ -423,7 +425,7 @@ class _Scan:
                     self._by_item.setdefault((folder, text), False)
                 path = self._files.place(folder, text) if text else ""
                 if path in self.found.files:
-                    if not is_kept and name not in programs.PLACES_ONLY:
+                    if not is_kept:
                         self._kept.discard(path)
                 elif path and self._files.counts(path):
                     self._file(ShellWord(text, word.written), program, folder)

@@ -127,6 +127,7 @@ def test_a_file_outside_that_a_script_names_is_told_with_what_to_do(tmp_path):
         ("sort in | tee -a in", ["s writes in, which it reads"]),
         ("echo a >> in; wc -l in", ["s writes in, which it reads"]),
         ("echo a >> data.csv", ["s adds to data.csv, which is no output of it"]),
+        ("echo in >> in", ["s adds to in, which is no output of it"]),
         ("rm -f data.csv; echo a >> data.csv", []),
         ("echo a >> ../data.csv", []),
         ("echo a > data.csv; cat data.csv", []),
