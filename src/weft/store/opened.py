@@ -27,6 +27,7 @@ _NAMES: Final = "n"
 _STAMP: Final = "t"
 """The first letters of digests of the names in a folder, and of the size and time of a large file."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/")
+_SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
 
@@ -55,7 +56,7 @@ def opened_leaves(
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
     leaves = {}
     for path in sorted({*read, *opened.listed}):
-        if path in written or path == root or not _counts(path, root, covered):
+        if path in written or not _counts(path, root, covered):
             continue
         name = os.path.relpath(path, root) if path.startswith(f"{root}/") else path
         try:
@@ -65,7 +66,7 @@ def opened_leaves(
                 leaves[READ + name] = ABSENT
             continue
         is_folder = stat.S_ISDIR(found.st_mode)
-        if is_folder and (path in written_in or path in code_in):
+        if is_folder and (path in written_in or path in code_in or _is_shared(path, root)):
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
@@ -103,6 +104,11 @@ def _digest(path: str, found: os.stat_result, digester: Digester) -> str:
 def is_python(path: str) -> bool:
     """Whether a path is that of a module of Python, compiled or not."""
     return path.endswith((".py", ".pyc"))
+
+
+def _is_shared(folder: str, root: str) -> bool:
+    """Whether others put files into a folder: it lies above the execution's, or is one of temporary files or a home."""
+    return f"{root}/".startswith(f"{folder.rstrip('/')}/") or folder in _SHARED or folder == os.path.expanduser("~")
 
 
 def _source(path: str) -> str:

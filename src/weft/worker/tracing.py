@@ -173,7 +173,7 @@ class CallListener:
         except OSError:  # its process has ended meanwhile
             return
         id, pid, _, number, _, _, *args = REQUEST.unpack(self._request)
-        try:  # noqa: SIM105 - importing contextlib costs start-up time
+        try:
             if self.complete:
                 self._note(pid, self.calls[number], args)
         except OSError:  # it has ended, or may not be looked at
@@ -207,14 +207,14 @@ class CallListener:
             memory = self._memories.pop(pid, -1)
             if memory >= 0:
                 os.close(memory)
-        if path.startswith(SYSTEM) or not path:
+        if path.startswith(SYSTEM) or not path:  # most are, and nothing more is needed for them
             return
         if not path.startswith(b"/"):
             number = folder & 0xFFFFFFFF
             place = f"/proc/{pid}/cwd" if number == AT_FDCWD & 0xFFFFFFFF else f"/proc/{pid}/fd/{number}"
             path = os.fsencode(os.readlink(place)) + b"/" + path
         path = os.path.normpath(path)
-        if path.startswith(SYSTEM) or any(part in path for part in LIBRARIES):
+        if (path + b"/").startswith(SYSTEM) or any(part in path for part in LIBRARIES):
             return
         paths = self._paths(pid, call, args)
         if paths is not None:

@@ -71,6 +71,12 @@ def test_names_in_a_folder_count_unless_it_was_written_to_or_has_code(root, dige
     assert names(leaves(root, digester, listed=["d"], written=["d/new"])) == []
 
 
+def test_names_in_folders_that_others_use_do_not_count(root, digester, tmp_path):
+    (tmp_path / "data").mkdir()
+    found = leaves(root, digester, listed=["..", "/", "/tmp", os.path.expanduser("~"), str(tmp_path / "data")])
+    assert names(found) == [f"{tmp_path}/data/"]
+
+
 def test_what_changes_is_seen(root, digester):
     before, _ = leaves(root, digester, read=["a", "none"], listed=["d"])
     assert before[READ + "none"] == ABSENT
