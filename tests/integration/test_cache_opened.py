@@ -1,5 +1,6 @@
 """What a cached step opens while it runs is an input of its result, whether or not anybody has named it."""
 
+import json
 import threading
 from pathlib import Path
 
@@ -155,3 +156,21 @@ def read(o: weft.Output):
 def flow():
     read()
 """
+
+
+@pytest.mark.parametrize("path", [".pipeline/last/made/a/o", "$(printf .pipe; printf line)/last/made/a/o"])
+def test_the_last_outputs_of_another_pipeline_count(place, path):
+    (place.folder / "made.yaml").write_text(json.dumps({"name": "made", "entry_points": {"a": MAKES}}))
+    place.write({"a": step(f"cat {path} > {{{{o}}}}", "o")})
+    weft = Commands(place.folder, {"WEFT_USER": "me"})
+    weft("run", "made.yaml", "-q")
+    assert result(place) == "one\n"
+    (place.folder / "data" / "x.csv").write_text("two\n")
+    weft("run", "made.yaml", "-q")
+    assert result(place) == "two\n"
+    place.ran()
+    assert result(place) == "two\n"
+    assert place.ran() == {}
+
+
+MAKES = {"command": "cat data/x.csv > {{o}}", "artifacts": {"output": ["o"]}}

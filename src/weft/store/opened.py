@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from weft.store.digests import ABSENT, LEFT_OUT, Digester
+from weft.store.places import judged_path
 
 READ: Final = "read "
 """The prefix of these leaves. Names are relative to the folder of the execution, or absolute; a folder ends in `/`."""
@@ -121,7 +122,7 @@ def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
     if any(path == one or path.startswith(f"{one}/") for one in covered) or any(part in path for part in _LIBRARIES):
         return False
     inside = path.startswith(f"{root}/")
-    folder = os.path.dirname(path[len(root) :] if inside else path)
+    folder = os.path.dirname(judged_path(path[len(root) :] if inside else path))
     if "/." in folder or "/__pycache__" in folder or path.startswith(f"{_WEFT}/"):
         return False
     return inside or "/lib/python" not in path

@@ -29,12 +29,18 @@ OUTPUTS: Final = ".pipeline"
 """The name of the folder with the outputs of runs and the content of the cache, in a file system that steps work in."""
 LAST: Final = "last"
 """The name of the folder, below that of outputs, with the links to the last succeeded run of each pipeline."""
+_LAST_OUTPUTS: Final = f"/{OUTPUTS}/{LAST}/"
 _OWNER: Final = "owner.json"
 _MARKS: Final = (".git", PROJECT_FILE)
 _MOST_PARENTS: Final = 5
 
 
 # --------------------------------------------------------------------------------------------------------------- paths
+
+
+def judged_path(path: str) -> str:
+    """Return the path by which a file counts as an input or not: the outputs of last runs are files like others."""
+    return path.replace(_LAST_OUTPUTS, "/", 1)
 
 
 def project_of(state: Path) -> Path:

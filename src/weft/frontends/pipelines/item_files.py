@@ -13,6 +13,7 @@ from msgspec import Struct, field, json
 
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT
 from weft.store.digests import LEFT_OUT
+from weft.store.places import judged_path
 
 ITEM_TEMPLATE: Final = f"{{{{{LOOP_ARGUMENT}}}}}"
 _MOST_FOUND: Final = 500
@@ -79,7 +80,7 @@ class ItemFiles(Struct, frozen=True):
 
 def is_input(path: str, left_out: Collection[str]) -> bool:
     """Whether a path lies in none of the places that are left out, such as those of artifacts."""
-    return LEFT_OUT.isdisjoint(os.fsencode(path).split(b"/")) and not any(
+    return LEFT_OUT.isdisjoint(os.fsencode(judged_path(path)).split(b"/")) and not any(
         path == place or path.startswith(f"{place}/") for place in left_out
     )
 
