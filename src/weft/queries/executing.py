@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from weft.frontends.sql.fragment import AGAIN_S
+from weft.runtime.interruptible import interruptible_wait
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,7 +24,7 @@ def executed(
     with ThreadPoolExecutor(1) as pool:
         executing = pool.submit(connection.execute, text, parameters)
         try:
-            wait([executing])
+            interruptible_wait(lambda limit_s: executing in wait([executing], limit_s).done)
         except KeyboardInterrupt:
             while not executing.done():
                 connection.interrupt()
