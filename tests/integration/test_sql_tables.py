@@ -335,6 +335,7 @@ def test_a_table_whose_file_is_gone_harms_no_other_table(tmp_path, mode, end):
 
 
 ENDLESS = "SELECT range AS n FROM range(100000000000)"
+NO_ROW = f"{ENDLESS} WHERE hash(n) = 0"
 
 
 @pytest.mark.parametrize(
@@ -342,11 +343,23 @@ ENDLESS = "SELECT range AS n FROM range(100000000000)"
     [
         lambda context, place: context.sql(f"COPY ({ENDLESS}) TO '{place}'"),
         lambda context, place: context.sql(f"CREATE TABLE t AS {ENDLESS}"),
+        lambda context, place: context.sql(f"CREATE TABLE t AS {NO_ROW}"),
+        lambda context, place: context.sql(f"COPY ({NO_ROW}) TO '{place}'"),
+        lambda context, place: context.sql(f"INSERT INTO empty {NO_ROW}"),
         lambda context, place: context.sql(f"INSERT INTO empty {ENDLESS}"),
         lambda context, place: context.sql(ENDLESS).write_parquet(place),
         lambda context, place: any(not rows.num_rows for rows in context.sql(ENDLESS).batches()),
     ],
-    ids=["copy", "create", "insert", "write_parquet", "batches"],
+    ids=[
+        "copy",
+        "create",
+        "create-of-no-row",
+        "copy-of-no-row",
+        "insert-of-no-row",
+        "insert",
+        "write_parquet",
+        "batches",
+    ],
 )
 def test_ctrl_c_is_a_keyboard_interrupt(tmp_path, read):
     def interrupt(number, frame):
