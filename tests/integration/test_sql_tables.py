@@ -197,6 +197,24 @@ def test_statements_that_are_wrong():
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("INSERT INTO t VALUES ('x')", "query:1:23: Could not convert string 'x' to INT32"),
+        ("INSERT INTO t (a)\n VALUES\n  ('x')", "query:3:4: Could not convert string 'x' to INT32"),
+        ("INSERT INTO t SELECT no FROM t", "query:1:22: Referenced column"),
+        ("INSERT INTO t VALUES (1, 2)", "query: table t has 1 columns"),
+        ('INSERT INTO "t" (b) VALUES (1)', 'query: Table "t" does not have a column with name "b"'),
+    ],
+)
+def test_an_error_of_insert_is_about_its_own_text(text, said):
+    with weft.SqlContext(workers=1) as context:
+        context.sql("CREATE TABLE t (a INT)")
+        with pytest.raises(SqlError) as caught:
+            context.sql(text)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
     ("columns", "what"),
     [
         ("a INT DEFAULT 1, b INT", "DEFAULT"),

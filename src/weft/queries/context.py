@@ -19,7 +19,7 @@ import pyarrow as pa
 from weft.admin.settings import Settings
 from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
-from weft.frontends.sql.mistakes import mistake, unreadable
+from weft.frontends.sql.mistakes import mistake, mistake_in_place, unreadable
 from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError, WeftError
@@ -363,7 +363,10 @@ class SqlContext:
         with self.cursor(tables) as connection:
             connection.execute(f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM {identifier(known)} LIMIT 0")
             changed = f"{text[: statement.at]}{ROWS}{text[statement.end :]}"
-            self._executed(connection, changed, parameters, text)
+            try:
+                executed(connection, changed, parameters)
+            except duckdb.Error as error:
+                raise mistake_in_place(error, text, statement.at, statement.end, ROWS) from None
             more, count = self._stored(connection, known, described(connection))
         self._add(known, replace(table, files=table.files + more.files))
         return count
