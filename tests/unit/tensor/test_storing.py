@@ -88,8 +88,7 @@ def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path, monkeypatc
     assert np.array_equal(np.load(tmp_path / "x.npy"), np.zeros(5))
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_zarr_array_is_told_with_its_path(tmp_path, monkeypatch):
-    zarr = pytest.importorskip("zarr", reason="Zarr is not installed: pip install zarr")
+def test_a_disk_that_is_full_in_the_middle_of_a_zarr_array_is_told_with_its_path(tmp_path, monkeypatch, zarr):
     put = zarr.Array.__setitem__
 
     def full(array, index, value):
