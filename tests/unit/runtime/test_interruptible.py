@@ -27,7 +27,7 @@ def _rests(thread: int) -> bool:
 @pytest.fixture
 def unheard():
     """Interrupt the test by a signal that does not wake the main thread: another thread receives it."""
-    main, over = threading.main_thread().ident, threading.Event()
+    main, over = threading.main_thread().ident or 0, threading.Event()
 
     def interrupt(running: threading.Event) -> None:
         assert running.wait(180)
@@ -88,7 +88,8 @@ def test_a_ctrl_c_that_wakes_no_thread_ends_the_wait(wait, unheard):
 
 
 def test_a_limit_of_a_wait_is_kept():
-    event, news = threading.Event(), queue.SimpleQueue()
+    event = threading.Event()
+    news: queue.SimpleQueue[int] = queue.SimpleQueue()
     began = time.monotonic()
     assert not interruptible_wait(event.wait, 0.5)
     assert time.monotonic() - began >= 0.5
