@@ -158,6 +158,23 @@ def test_a_pipeline_with_mistakes_starts_nothing(weft):
 
 
 @pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_an_output_that_is_a_link_to_nothing_is_told(weft, backend):
+    step = "{command: 'ln -s nope \"{{model}}\"', artifacts: {output: [model]}}"
+    (weft.folder / "forgetful.yaml").write_text(f"name: forgetful\nentry_points:\n  only: {step}\n")
+    answer = weft("run", "forgetful.yaml", "--backend", backend)
+    assert answer.returncode == 0, answer.stderr
+    assert re.search(r"^only +✔ .*warning: its output model is a link to nothing", answer.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("option", ["--user", "--notify", "--name"])
+def test_an_empty_value_of_an_option_is_a_mistake(weft, option):
+    (weft.folder / "a.yaml").write_text("name: a\nentry_points:\n  only: {command: 'true'}\n")
+    answer = weft("run", "a.yaml", option, "")
+    assert answer.returncode == 2, answer.stderr
+    assert not (weft.folder / ".weft" / "runs").exists()
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_an_output_that_was_not_made_is_told(weft, backend):
     text = "name: forgetful\nentry_points:\n  only: {command: 'true', artifacts: {output: [model]}}\n  idle: {}\n"
     (weft.folder / "forgetful.yaml").write_text(text)

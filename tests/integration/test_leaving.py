@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -81,6 +82,7 @@ def _until(condition) -> None:
 @pytest.mark.parametrize("backend", ["threads", "processes", "simulator"])
 def test_a_dropped_session_ends_its_workers_with_a_warning(backend):
     ended = []
+    before = set(threading.enumerate())
     session = weft.Session(backend, workers=2, name="mine")
     session.on_close(lambda: ended.append(True))
     graph = weft.Graph("squares")
@@ -94,6 +96,7 @@ def test_a_dropped_session_ends_its_workers_with_a_warning(backend):
     ):
         until(lambda: gc.collect() >= 0 and ended, "the end of the session")  # its ended run is dropped by a thread
     until(lambda: not any(map(psutil.pid_exists, pids)), "the end of its workers")
+    until(lambda: not set(threading.enumerate()) - before, "the end of its threads")
 
 
 def test_a_closed_session_is_dropped_without_a_word():

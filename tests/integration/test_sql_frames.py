@@ -338,3 +338,19 @@ def test_columns_of_equal_names_become_columns_of_polars(context):
     found = context.sql("SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a").polars()
     assert found.columns == ["a", "a_2", "a_1", "a_3"]
     assert found.rows() == [(1, 2, 3, 4)]
+
+
+def test_what_is_one_column_or_sparse_is_refused_with_what_to_do():
+    ones = pandas.Series([1, 2])
+    sparse = pandas.DataFrame({"a": [1], "b": pandas.arrays.SparseArray([0])})
+    with weft.SqlContext(workers=1) as context:
+        for source in (ones, pyarrow.chunked_array([[1]])):
+            with pytest.raises(DefinitionError, match=r"no table, but one column\n.*to_frame"):
+                context.register("t", source)
+        with pytest.raises(DefinitionError, match="a Series is no table"):
+            context.sql("FROM ones")
+        with pytest.raises(DefinitionError, match=r"column 'b' is sparse\n.*frame\['b'\].sparse.to_dense\(\)"):
+            context.sql("FROM sparse")
+        with pytest.raises(UsageError, match="table 't' is list"):
+            context.register("t", [{"a": 1}])
+    assert (len(ones), len(sparse)) == (2, 1)

@@ -200,6 +200,24 @@ def test_statements_that_are_wrong():
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("INSERT INTO t VALUES ('x')", "query:1:23: Could not convert string 'x' to INT32"),
+        ("INSERT INTO t (a)\n VALUES\n  ('x')", "query:3:4: Could not convert string 'x' to INT32"),
+        ("INSERT INTO t SELECT no FROM t", "query:1:22: Referenced column"),
+        ("INSERT INTO t VALUES (1, 2)", "query: table t has 1 columns"),
+        ('INSERT INTO "t" (b) VALUES (1)', 'query: Table "t" does not have a column with name "b"'),
+    ],
+)
+def test_an_error_of_insert_is_about_its_own_text(text, said):
+    with weft.SqlContext(workers=1) as context:
+        context.sql("CREATE TABLE t (a INT)")
+        with pytest.raises(SqlError) as caught:
+            context.sql(text)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
     ("columns", "what"),
     [
         ("a INT DEFAULT 1, b INT", "DEFAULT"),
@@ -338,6 +356,7 @@ def test_a_table_whose_file_is_gone_harms_no_other_table(tmp_path, mode, end):
 
 
 ENDLESS = "SELECT range AS n FROM range(100000000000)"
+NO_ROW = f"{ENDLESS} WHERE hash(n) = 0"
 
 
 @pytest.mark.parametrize(
@@ -345,11 +364,23 @@ ENDLESS = "SELECT range AS n FROM range(100000000000)"
     [
         lambda context, place: context.sql(f"COPY ({ENDLESS}) TO '{place}'"),
         lambda context, place: context.sql(f"CREATE TABLE t AS {ENDLESS}"),
+        lambda context, place: context.sql(f"CREATE TABLE t AS {NO_ROW}"),
+        lambda context, place: context.sql(f"COPY ({NO_ROW}) TO '{place}'"),
+        lambda context, place: context.sql(f"INSERT INTO empty {NO_ROW}"),
         lambda context, place: context.sql(f"INSERT INTO empty {ENDLESS}"),
         lambda context, place: context.sql(ENDLESS).write_parquet(place),
         lambda context, place: any(not rows.num_rows for rows in context.sql(ENDLESS).batches()),
     ],
-    ids=["copy", "create", "insert", "write_parquet", "batches"],
+    ids=[
+        "copy",
+        "create",
+        "create-of-no-row",
+        "copy-of-no-row",
+        "insert-of-no-row",
+        "insert",
+        "write_parquet",
+        "batches",
+    ],
 )
 def test_ctrl_c_is_a_keyboard_interrupt(tmp_path, read):
     def interrupt(number, frame):

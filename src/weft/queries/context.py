@@ -19,7 +19,7 @@ import pyarrow as pa
 from weft.admin.settings import Settings
 from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
-from weft.frontends.sql.mistakes import mistake, unreadable
+from weft.frontends.sql.mistakes import mistake, mistake_in_place, unreadable
 from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError, WeftError
@@ -337,7 +337,7 @@ class SqlContext:
             raise SqlError(f"two columns of the table {statement.name} are called {twice}", hint="Rename one with AS.")
         with rows.reader() as reader, self.cursor() as connection:
             connection.register(ROWS, reader)
-            table, count = self._stored(connection, statement.name, types)
+            table, count = self._stored(connection, statement.name, types, rows)
         self._add(statement.name, table)
         return count
 
@@ -364,7 +364,10 @@ class SqlContext:
         with self.cursor(tables) as connection:
             connection.execute(f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM {identifier(known)} LIMIT 0")
             changed = f"{text[: statement.at]}{ROWS}{text[statement.end :]}"
-            self._executed(connection, changed, parameters, text)
+            try:
+                executed(connection, changed, parameters)
+            except duckdb.Error as error:
+                raise mistake_in_place(error, text, statement.at, statement.end, ROWS) from None
             more, count = self._stored(connection, known, described(connection))
         self._add(known, replace(table, files=table.files + more.files))
         return count
@@ -379,22 +382,27 @@ class SqlContext:
             reader, connection = undo.enter_context(rows.reader()), undo.enter_context(self.cursor())
             connection.register(ROWS, reader)
             copy = f"COPY (FROM {ROWS}) TO {literal(place)} {statement.options}"
-            row = self._executed(connection, copy, None, statement.query).fetchone()
+            row = self._executed(connection, copy, None, statement.query, rows).fetchone()
         return int(row[0]) if row else 0
 
     def _executed(
-        self, connection: duckdb.DuckDBPyConnection, text: str, parameters: Parameters, shown: str
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        text: str,
+        parameters: Parameters,
+        shown: str,
+        read: Query | None = None,
     ) -> duckdb.DuckDBPyConnection:
         try:
-            return executed(connection, text, parameters)
+            return executed(connection, text, parameters, read=read)
         except duckdb.Error as error:
             raise mistake(error, shown) from None
 
     def _stored(
-        self, connection: duckdb.DuckDBPyConnection, name: str, types: Mapping[str, str]
+        self, connection: duckdb.DuckDBPyConnection, name: str, types: Mapping[str, str], read: Query | None = None
     ) -> tuple[FileTable, int]:
         """Write the table `ROWS` of a connection to a file of the context; return it as a table, and its rows."""
-        path, select, count = store_rows(connection, ROWS, types, self._new_file)
+        path, select, count = store_rows(connection, ROWS, types, self._new_file, read)
         return FileTable(name, "read_parquet", (path,), select=select), count
 
     def _new_file(self) -> str:

@@ -69,7 +69,8 @@ def table_of(name: str, source: Any) -> FileTable | pa.Table:
     """Return the table of a source. NotFoundError: there are no such files. UsageError: it is no table."""
     if isinstance(source, FileTable):
         return source
-    if isinstance(source, str | os.PathLike | list | tuple):
+    places = source if isinstance(source, list | tuple) else (source,)
+    if all(isinstance(place, str | os.PathLike) for place in places):
         return file_table(name, source)
     table = arrow_table(source)
     if table is None:
@@ -142,7 +143,10 @@ def reader_of(path: str) -> str:
 
 
 def arrow_table(source: Any) -> pa.Table | None:
-    """Return an Arrow table or a data frame as an Arrow table; None for anything else."""
+    """Return an Arrow table or a data frame as an Arrow table; None for anything else.
+
+    DefinitionError: it is a single column, or cannot be read.
+    """
     if isinstance(source, pa.Table):
         return _readable(source)
     if isinstance(source, pa.RecordBatch):
@@ -151,7 +155,15 @@ def arrow_table(source: Any) -> pa.Table | None:
     if pandas is not None and isinstance(source, pandas.DataFrame):
         return _from_pandas(source)
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, type):
-        return _readable(pa.table(source))
+        try:
+            return _readable(pa.table(source))
+        except pa.ArrowInvalid as error:
+            if "non-struct type" not in str(error):
+                raise
+            kind = type(source).__name__
+            raise DefinitionError(
+                f"a {kind} is no table, but one column", hint="Make a data frame of it, such as with .to_frame()."
+            ) from None
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(source, polars.LazyFrame):
         return _readable(source.collect().to_arrow())
@@ -203,6 +215,10 @@ def _from_pandas(source: Any) -> pa.Table:
     """
     pandas = sys.modules["pandas"]
     lazy = int(pandas.__version__.partition(".")[0]) > 2 or pandas.options.mode.copy_on_write is True
+    sparse = [name for name, of in source.dtypes.items() if isinstance(of, pandas.SparseDtype)]
+    if sparse:
+        hint = f"Make it dense: frame[{sparse[0]!r}].sparse.to_dense()."
+        raise DefinitionError(f"the data frame is no table: column {sparse[0]!r} is sparse", hint=hint)
     kept = source.copy(deep=not lazy)
     try:
         table = _readable(pa.Table.from_pandas(kept, preserve_index=False))

@@ -18,17 +18,24 @@ from weft.queries.executing import executed
 if TYPE_CHECKING:
     import duckdb
 
+    from weft.queries.query import Query
+
 _FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH TIME ZONE|TIMESTAMP_|VARIANT|GEOMETRY")
 """Types that Parquet has not; their values are kept as texts."""
 _FLOAT: Final = re.compile(r"\b(?:FLOAT|DOUBLE)\b")
 
 
 def store_rows(
-    connection: duckdb.DuckDBPyConnection, rows: str, types: Mapping[str, str], place: Callable[[], str]
+    connection: duckdb.DuckDBPyConnection,
+    rows: str,
+    types: Mapping[str, str],
+    place: Callable[[], str],
+    read: Query | None,
 ) -> tuple[str, str, int]:
     """Write a table of a connection to a Parquet file; return its path, the columns to select from it, and its rows.
 
-    `types` are those of the columns by name, `place` returns the path of another new file each time.
+    `types` are those of the columns by name, `place` returns the path of another new file each time, and `read` is the
+    query whose rows the table gives.
     """
     columns, select = [], []
     negative: dict[str, str] = {}
@@ -45,7 +52,7 @@ def store_rows(
         f"coalesce({one} = 0 AND signbit({one}), false) AS {told}"
         for one, told in zip(map(identifier, negative), negative.values(), strict=True)
     ]
-    path, count = _written(connection, f"SELECT {', '.join(columns)} FROM {rows}", place(), plain=is_nested)
+    path, count = _written(connection, f"SELECT {', '.join(columns)} FROM {rows}", place(), read, plain=is_nested)
     if negative and not is_nested and _any(connection, path, negative.values()):
         mended = ", ".join(
             f"CASE WHEN {told} THEN '-0.0'::{types[column]} ELSE {identifier(column)} END AS {identifier(column)}"
@@ -53,15 +60,17 @@ def store_rows(
         )
         lossy = path
         text = f"SELECT * REPLACE ({mended}) FROM read_parquet({literal(lossy)})"
-        path, count = _written(connection, text, place(), plain=True)
+        path, count = _written(connection, text, place(), None, plain=True)
         os.unlink(lossy)
     return path, ", ".join(select), count
 
 
-def _written(connection: duckdb.DuckDBPyConnection, query: str, path: str, *, plain: bool) -> tuple[str, int]:
+def _written(
+    connection: duckdb.DuckDBPyConnection, query: str, path: str, read: Query | None, *, plain: bool
+) -> tuple[str, int]:
     """Write the rows of a query to a file; return its path and the number of rows."""
     copy = f"COPY ({query}) TO {literal(path)} (FORMAT parquet{', DICTIONARY_SIZE_LIMIT 0' if plain else ''})"
-    row = executed(connection, copy).fetchone()
+    row = executed(connection, copy, read=read).fetchone()
     return path, int(row[0]) if row else 0
 
 

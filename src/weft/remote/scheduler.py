@@ -36,6 +36,7 @@ from weft.remote.bridge import WorkerBridge, hold_slot_in_worker
 from weft.remote.calls import RETRIES, RemoteCall
 from weft.remote.requested import CallBatch, CallOutcome, CallPlan, FunctionHost, ScheduledCall, SlotTask, planned
 from weft.remote.slots import OWN_FILES, LocalFunctions, failed
+from weft.runtime.interruptible import interruptible_wait
 from weft.worker.run import described
 
 if TYPE_CHECKING:
@@ -147,10 +148,10 @@ class CallScheduler:
                 self._begin(batch, plan)
                 self._want_slots()
             try:
-                batch.over.wait()
+                interruptible_wait(batch.over.wait)
             except KeyboardInterrupt:
                 self.stop(batch)
-                batch.over.wait()
+                interruptible_wait(batch.over.wait)
                 raise
         if batch.error is not None:
             raise batch.error

@@ -34,6 +34,7 @@ from weft.runs.lending import lend_session
 from weft.runs.records import BY_USER, SUSPENDED, Record
 from weft.runs.verbs import protocol
 from weft.runtime.clock import RealClock
+from weft.runtime.interruptible import interruptible_wait
 from weft.runtime.job import Afterwards
 from weft.store.expiry import expire
 from weft.store.limits import limit_error
@@ -408,7 +409,7 @@ class ActiveRun:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the end is on disk and no thread of the run is left; False after `timeout_s` seconds."""
-        if not self.settled.wait(timeout_s):
+        if not interruptible_wait(self.settled.wait, timeout_s):
             return False
         if self._ender is not None and self._ender is not threading.current_thread():
             self._ender.join()

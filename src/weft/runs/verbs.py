@@ -83,7 +83,7 @@ _PARAMETERS: Final = Argument(
 _FS: Final = Argument(
     "fs", "text", "Define a file system: NAME=FOLDER, or NAME=URL of fsspec.", many=True, options=("-f", "--fs")
 )
-_USER: Final = Argument("user", "text", "The user name of the run.")
+_USER: Final = Argument("user", "text", "The user name of the run.", filled=True)
 _DOCKER_ENV: Final = Argument("docker_env", "text", "Images of steps: ignore, docker, podman or require.")
 _CACHING: Final = (
     Argument("no_cache", "flag", "Neither read nor write the cache."),
@@ -114,7 +114,7 @@ _WORKERS: Final = (
     Argument("durability", "text", "The failure that a reported end of a step survives: process or power."),
 )
 _NOTIFY: Final = Argument(
-    "notify", "text", "Tell the end of the run to a URL (or secret:NAME, which has one) or to a command."
+    "notify", "text", "Tell the end of the run to a URL (or secret:NAME, which has one) or to a command.", filled=True
 )
 _REPLICAS: Final = (
     Argument("isolation", "text", "The network of training jobs: auto, namespace, ports or container."),

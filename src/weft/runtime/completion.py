@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from weft.model.wording import counted
 from weft.runtime.arguments import patience, wrong
 from weft.runtime.clock import RealClock
+from weft.runtime.interruptible import interruptible_get
 
 if TYPE_CHECKING:
     from weft.runtime.run import Run
@@ -55,11 +56,11 @@ def _yield(pending: dict[int, Run], ended: queue.SimpleQueue[Run], limit: float 
 def _wait(pending: dict[int, Run], ended: queue.SimpleQueue[Run], limit: float | None, total: int) -> Run:
     if limit is not None:
         try:
-            return ended.get(timeout=limit)
+            return interruptible_get(ended, limit)
         except queue.Empty:
             raise TimeoutError(f"{counted(len(pending), 'run')} of {total} did not end in time") from None
     sessions = {id(run.session): run for run in pending.values()}
     with ExitStack() as waits:
         for run in sessions.values():
             waits.enter_context(run.awaited())
-        return ended.get()
+        return interruptible_get(ended)

@@ -24,6 +24,7 @@ from weft.model.ids import task_name
 from weft.model.raised import as_raised
 from weft.runtime.arguments import shown, text, truth, whole, wrong
 from weft.runtime.clock import RealClock
+from weft.runtime.interruptible import interruptible_get
 from weft.runtime.progress import PATIENCE_S, bars
 from weft.runtime.watching import EndedTasks
 
@@ -345,7 +346,7 @@ class Mapped(Iterator[Any]):
                     return self._news.get(timeout=_POLL_S)
                 except queue.Empty:
                     self._draw()
-            return self._news.get()
+            return interruptible_get(self._news)
 
     def _values(self, block: Block, lo: int, hi: int) -> Iterator[Any]:
         """Yield the results of finished tasks; those that lie elsewhere than in memory one by one."""

@@ -34,6 +34,7 @@ from weft.model.wording import counted
 from weft.runtime.arguments import functions, patience, rank, shown, text, truth, whole
 from weft.runtime.callbacks import call_back
 from weft.runtime.clock import RealClock
+from weft.runtime.interruptible import interruptible_get, interruptible_wait
 from weft.runtime.job import JobRun
 from weft.runtime.watching import EndedTasks, TaskFailure
 from weft.store.api import ABSENT
@@ -174,9 +175,9 @@ class Run:
         limit = patience("timeout_s", timeout_s)
         try:
             if limit is not None or self.done:
-                return ended.wait(limit)
+                return interruptible_wait(ended.wait, limit)
             with self.awaited():
-                return ended.wait()
+                return interruptible_wait(ended.wait)
         except KeyboardInterrupt as interrupt:
             self.tell_again(interrupt)
             raise
@@ -519,9 +520,9 @@ class Run:
     ) -> tuple[int, int] | None:
         if end is None:
             with self.awaited():
-                return news.get()
+                return interruptible_get(news)
         try:
-            return news.get(timeout=max(end - clock.now(), 0.0))
+            return interruptible_get(news, max(end - clock.now(), 0.0))
         except queue.Empty:
             raise TimeoutError(f"not all tasks of {vertex} have finished in time") from None
 

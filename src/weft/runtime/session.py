@@ -11,6 +11,7 @@ import _thread
 import itertools
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -79,6 +80,10 @@ class BackendPlace(Struct, frozen=True):
     cluster: ClusterOptions | None = None
     memory: int = 0
     worker_memory: int = 0
+
+
+def _start_thread(action: Callable[[], None]) -> None:
+    threading.Thread(target=action, name="weft-closing", daemon=True).start()
 
 
 class EngineSession:
@@ -394,7 +399,8 @@ class EngineSession:
     def __del__(self) -> None:
         if self._closed or os.getpid() != self._process or sys.is_finalizing():
             return
-        _thread.start_new_thread(self.close, ())  # not on this thread, which may hold any lock
+        # Not on this thread, which may hold any lock. A thread that `threading` did not start stays in its records.
+        _thread.start_new_thread(_start_thread, (self.close,))
         warnings.warn(
             f"{self._label} was dropped while it was open; its workers end now. Open it in a `with` block, or call its "
             "close()",

@@ -75,6 +75,37 @@ def test_another_number_of_values_than_the_mask_has_elements_is_refused(n, size)
         x.fetch()
 
 
+@pytest.mark.parametrize(
+    ("index", "value"),
+    [
+        (([0, 1], [0, 1, 2]), 1),
+        ((slice(None), [0, 1], [0, 1, 2]), 1),
+        (([0, 1], [0, 1]), np.ones((3, 3))),
+        (([0, 1], slice(None), [0, 1]), np.ones((2, 2))),
+        (([[0], [1]], [0, 1]), np.ones((2, 1, 2, 3))),
+        ((None, [0, 1]), np.ones(2)),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_the_assignment_as_by_numpy(index, value):
+    array = np.zeros((3, 3, 3))
+    with pytest.raises((IndexError, ValueError)) as told:
+        array[index] = value
+    x = wt.array(array)
+    with pytest.raises(told.type) as caught:
+        x[index] = value
+    own, numpys = (" ".join(str(one.value).replace(" ", "").split(",")) for one in (caught, told))
+    assert own == numpys
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 1, 2, 3), (1, 2, 1)])
+def test_values_that_are_repeated_fit(shape):
+    array, value = np.zeros((3, 3, 3)), np.random.default_rng(1).random(shape)
+    x = wt.array(array)
+    array[[0, 1], [2, 0]] = value
+    x[[0, 1], [2, 0]] = value
+    np.testing.assert_array_equal(x.fetch(), array)
+
+
 def test_a_number_outside_is_refused():
     x = wt.tensor(np.arange(24).reshape(4, 6), chunk_size=2)
     with pytest.raises(IndexError, match=r"index 99 is out of bounds for axis 1 with size 6"):

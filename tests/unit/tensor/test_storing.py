@@ -88,6 +88,24 @@ def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path, monkeypatc
     assert np.array_equal(np.load(tmp_path / "x.npy"), np.zeros(5))
 
 
+def test_a_disk_that_is_full_in_the_middle_of_a_zarr_array_is_told_with_its_path(tmp_path, monkeypatch, zarr):
+    put = zarr.Array.__setitem__
+
+    def full(array, index, value):
+        if index[0].start:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(array, index, value)
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", full)
+    told = f"the disk of {re.escape(str(tmp_path / 'x.zarr'))} is full\n.*Free space"
+    with pytest.raises(DiskFullError, match=told), wt.Session(backend="threads", workers=2) as session:
+        wt.to_zarr(tmp_path / "x.zarr", wt.ones(8, chunk_size=4)).execute(session=session)
+    monkeypatch.undo()
+    with wt.Session(workers=2):
+        wt.to_zarr(tmp_path / "x.zarr", wt.ones(8, chunk_size=4), overwrite=True).execute()
+    assert np.array_equal(zarr.open_array(tmp_path / "x.zarr")[:], np.ones(8))
+
+
 @pytest.mark.parametrize("reason", [errno.EOPNOTSUPP, errno.EINVAL])
 def test_a_file_system_may_take_no_room_in_advance(tmp_path, monkeypatch, reason):
     def refuse(fd, offset, length):

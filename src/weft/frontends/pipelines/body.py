@@ -217,8 +217,11 @@ def log_stem(ctx: TaskContext) -> str:
 
 def _shortfalls(ctx: TaskContext, own: Mapping[str, Any], outputs: Sequence[str], result: Any) -> list[str]:
     """Send the outputs of an attempt to their URL; return what its result lacks."""
-    missing = [PurePosixPath(path).name for path in outputs if not os.path.lexists(path)]
-    warnings = [f"its output {output} was not made" for output in missing]
+    warnings = [
+        f"its output {PurePosixPath(path).name} {'is a link to nothing' if os.path.lexists(path) else 'was not made'}"
+        for path in outputs
+        if not os.path.exists(path)
+    ]
     report = result if isinstance(result, dict) else {}
     if report.get("unmounted") and any(mount[1] in own.get("command", "") for mount in ctx.params[MOUNTS]):
         warnings.append(f"nothing is at its mount paths: {result['unmounted']}")

@@ -57,9 +57,16 @@ def mistake(
 
     `check` returns what DuckDB tells of another text, "" if nothing is wrong with it.
     """
-    message = str(error)
     if isinstance(error, duckdb.PermissionException):
-        return _forbidden(message, text)
+        return _forbidden(str(error), text)
+    message, line, column, hint = _explained(str(error), text, first_line, check)
+    return SqlError(message, line=line, column=column, hint=hint)
+
+
+def _explained(
+    message: str, text: str, first_line: int = 1, check: Callable[[str], str] | None = None
+) -> tuple[str, int, int, str]:
+    """Return what a message of DuckDB says, its line and its column in `text` (0: unknown), and a hint."""
     place = _PLACE.search(message)
     line = column = 0
     if place is not None:
@@ -79,7 +86,19 @@ def mistake(
         hint = _columns_hint(text, line, column, check)
     if _NO_TABLE.match(_first(message)) and (not hint or _OWN_TABLE.search(hint)):
         hint = "Name its file: weft sql -t NAME=FILE, or weft.SqlContext().register(NAME, FILE)."
-    return SqlError(_first(message), line=line, column=max(column, 0), hint=hint)
+    return _first(message), line, max(column, 0), hint
+
+
+def mistake_in_place(error: Exception, text: str, at: int, end: int, name: str) -> WeftError:
+    """Return the error of Weft for an error about `text` that DuckDB got with `name` in place of `text[at:end]`."""
+    if isinstance(error, duckdb.PermissionException):
+        return _forbidden(str(error), text)
+    message, line, column, hint = _explained(str(error), f"{text[:at]}{name}{text[end:]}")
+    after = at - text.rfind("\n", 0, at) - 1 + len(name)
+    if line == text.count("\n", 0, at) + 1 and column > after:
+        column -= len(name) - (end - at)
+    own = text[at:end].strip('"')
+    return SqlError(message.replace(name, own), line=line, column=column, hint=hint.replace(name, own))
 
 
 def _hint(message: str, text: str, line: int, column: int) -> str:

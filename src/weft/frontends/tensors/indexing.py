@@ -364,17 +364,19 @@ def _any(node: ArrayNode, index: Any, arrays: Sequence[ArrayNode]) -> ArrayNode:
     """Return the elements of any index of an array read as one chunk."""
     whole = [in_one(node), *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
-    if all(one.dtype.kind in "iu" for one in arrays) and known(node.grid):
-        pattern = np.broadcast_to(np.empty((), np.bool), node.shape)
-        dummies = [np.zeros(one.shape, np.intp) for one in arrays]
-        if all(size > 0 for size in node.shape):
-            shape: tuple[int, ...] = pattern[_fill_holes(template, dummies)].shape
-            grid: Grid = tuple([Cut.whole(n) for n in shape])
-        else:
-            grid = _unknown_like(index, node)
-    else:
-        grid = _unknown_like(index, node)
+    shape = _shape_of_selection(node, template, arrays)
+    grid = _unknown_like(index, node) if shape is None else tuple([Cut.whole(n) for n in shape])
     return call(_any_index, whole, grid, node.dtype, template=template)
+
+
+def _shape_of_selection(node: ArrayNode, template: Any, arrays: Sequence[ArrayNode]) -> tuple[int, ...] | None:
+    """Return the shape of what an index selects, None if it is not known. IndexError: its lines do not fit."""
+    numbers = all(one.dtype.kind in "iu" and known(one.grid) for one in arrays)
+    if not numbers or not known(node.grid) or not all(size > 0 for size in node.shape):
+        return None
+    pattern = np.broadcast_to(np.empty((), np.bool), node.shape)
+    shape: tuple[int, ...] = pattern[_fill_holes(template, [np.zeros(one.shape, np.intp) for one in arrays])].shape
+    return shape
 
 
 def _unknown_like(index: Any, node: ArrayNode) -> Grid:
@@ -602,6 +604,19 @@ def _any_assigned(x: Chunk, value: Any, *arrays: Chunk, template: Any) -> Chunk:
     return made
 
 
+def _check_value(value: ArrayNode, selected: tuple[int, ...] | None) -> None:
+    """Raise ValueError if values do not fit into what an index selects."""
+    if selected is None or not known(value.grid):
+        return
+    extra = max(len(value.shape) - len(selected), 0)
+    sizes = zip(reversed(value.shape), reversed(selected), strict=False)
+    if any(n != 1 for n in value.shape[:extra]) or any(n not in (1, size) for n, size in sizes):
+        raise ValueError(
+            f"shape mismatch: value array of shape {value.shape} could not be broadcast to indexing result of shape "
+            f"{selected}"
+        )
+
+
 def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
     """Return the array with `value`, of its dtype, at an index."""
     parsed = parse(index, node.shape)
@@ -616,5 +631,6 @@ def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
             return chunkwise
     whole = [in_one(node), in_one(value), *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
+    _check_value(value, _shape_of_selection(node, template, arrays))
     made = call(_any_assigned, whole, whole[0].grid, node.dtype, name="put", template=template)
     return rechunk(made, node.grid)

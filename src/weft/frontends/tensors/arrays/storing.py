@@ -137,7 +137,13 @@ class _Write:
 
 
 def _put(target: Any, at: ChunkPlace, chunk: Any) -> None:
-    target[tuple([slice(lo, lo + n) for lo, n in zip(at.begin, at.shape, strict=True)])] = chunk
+    try:
+        target[tuple([slice(lo, lo + n) for lo, n in zip(at.begin, at.shape, strict=True)])] = chunk
+    except OSError as error:  # that of Zarr names no file
+        found = disk_error(error, _location(target.target if isinstance(target, _Region) else target))
+        if not isinstance(found, DiskFullError):
+            raise
+        raise found from error
 
 
 def _only_here(target: Any) -> bool:
