@@ -88,7 +88,7 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, begin: Begi
     key = take_key(part)
     check_rows(part, len(frame))
     classes, count = _classes(part, frame, begin)
-    matrix, models = complete_matrix(part, frame), []
+    matrix, models = complete_matrix(part, frame), list[dict[str, Any]]()
     counts, validation = weights_of(part, frame), list[Any]()
     intercept = part.here.role == GUEST and training.intercept
     plan = EpochPlan.of(part, BINARY, frame.features, intercept=intercept)
