@@ -152,6 +152,22 @@ def test_a_killed_server_goes_on_with_its_jobs(parties):
     assert guest.ended(job)["status"] == "success"
 
 
+def test_a_server_whose_database_is_moved_away_ends_and_goes_on_when_it_is_back(parties, tmp_path):
+    guest, host = parties["1"], parties["2"]
+    guest.start()
+    job = guest.submit()
+    guest.site.database.rename(tmp_path / "away.db")
+    assert guest.process.wait(DEADLINE_S) == 7
+    said = (guest.site.folder / "server.log").read_text()
+    assert "is gone: it was moved or deleted while the server ran" in said
+    assert "Move it back" in said
+    assert not guest.site.database.exists()
+    (tmp_path / "away.db").rename(guest.site.database)
+    host.start()
+    guest.start()
+    assert guest.ended(job)["status"] == "success"
+
+
 def test_a_job_is_stopped_by_either_party(parties):
     guest, host = parties["1"], parties["2"]
     guest.start()

@@ -9,7 +9,11 @@ import io
 import itertools
 import json
 import os
+import socket
 import tarfile
+import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,11 +24,13 @@ import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.integration.places import DEADLINE_S
 from tests.party_ports import BEGAN, FixedClock, party_ports
 from tests.unit.parties.pair import SetClock
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.parties.client_keys import ClientKey, add_key, read_keys, remove_key, signed
 from weft.parties.http import calls, seen
+from weft.parties.http import server as server_module
 from weft.parties.http.app import HttpSettings, make_app
 from weft.parties.http.callers import SignedRequests
 from weft.parties.http.calls import MOST_BODY, MOST_DEPTH
@@ -821,6 +827,49 @@ def test_an_address_of_another_machine_is_not_served(tmp_path):
     with pytest.raises(UsageError, match="cannot be served") as caught:
         HttpServer(make_app(party_ports(tmp_path)), host="203.0.113.7", port=0)
     assert "client_host in policy.json" in caught.value.hint
+
+
+@pytest.mark.parametrize("drips", [b"", b"POST /v1/job/query HTTP/1.1\r\nx: "], ids=["silence", "byte by byte"])
+@pytest.mark.parametrize("first", [b"", b"GET /v1/none HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"], ids=["first", "next"])
+def test_a_connection_without_a_whole_request_is_closed(tmp_path, monkeypatch, drips, first):
+    monkeypatch.setattr(server_module, "_KEEP_ALIVE_S", 0.2)
+    ports = party_ports(tmp_path)
+    with (
+        HttpServer(make_app(ports), port=0) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as line,
+    ):
+        line.sendall(first)
+        if first:
+            assert line.recv(100).startswith(b"HTTP/1.1 404")
+        ended, begin = threading.Event(), time.monotonic()
+
+        def drip():
+            with suppress(OSError):
+                line.sendall(drips)
+                while drips and not ended.wait(0.02) and time.monotonic() < begin + DEADLINE_S:
+                    line.sendall(b"x")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            with suppress(ConnectionError):
+                while line.recv(4096):
+                    pass
+        finally:
+            ended.set()
+            dripping.join()
+    ports.tables.close()
+
+
+def test_a_body_that_comes_too_slowly_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "WHOLE_S", 0.01)
+
+    async def stalling():
+        yield b'{"job_id": '
+        await asyncio.Event().wait()
+
+    answer = Party(tmp_path).http.post("/v1/job/query", content=stalling())
+    assert (answer.json()["retcode"], "the body did not come in" in answer.json()["retmsg"]) == (101, True)
 
 
 def test_a_body_that_stalls_is_given_up(tmp_path, monkeypatch):

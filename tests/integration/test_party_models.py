@@ -97,11 +97,11 @@ def trained_model(party):
     return party.client.post("model/query", {"role": "guest"})[0]["model_id"]
 
 
-def people_deploy_and_export(guest, version, tmp_path):
+def people_deploy_and_export(guest, host, version, tmp_path):
     """Do with the command line what the clients of FATE did before."""
 
-    def weft(*words):
-        argv = [sys.executable, "-m", "weft", "party", *words, "--folder", str(guest.site.folder)]
+    def weft(*words, at=guest):
+        argv = [sys.executable, "-m", "weft", "party", *words, "--folder", str(at.site.folder)]
         return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
 
     made = weft("deploy", version, "data_transform_0", "hetero_lr_0", "--conf", "predict.json").strip()
@@ -119,7 +119,11 @@ def people_deploy_and_export(guest, version, tmp_path):
     assert version in weft("models")
     assert "evaluation_0 train auc" in weft("models", version)
     weft("export-model", made, "mine.zip")
-    assert zipfile.is_zipfile(tmp_path / "mine.zip")
+    weft("export-model", made, "theirs.zip", at=host)
+    assert version in weft("models", made, at=host)
+    for name, role in (("mine.zip", "guest"), ("theirs.zip", "host")):
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            assert json.loads(archive.read("manifest.json"))["role"] == role
 
 
 def moves_to_another_server(guest, model, tmp_path):
@@ -240,7 +244,7 @@ def test_a_model_is_trained_over_the_columns_of_two_parties_and_predicts(parties
     rows = guest.client.post("tracking/component/output/data", part | {"job_id": again["job"]})[0]
     assert {row[0]: (row[1], row[3]) for row in rows} == scores[0]
     answers_by_service_and_as_a_copy(guest, model | {"model_version": deployed["model_version"]}, short, scores[0])
-    people_deploy_and_export(guest, trained["job"], tmp_path)
+    people_deploy_and_export(guest, host, trained["job"], tmp_path)
     moves_to_another_server(guest, model, tmp_path)
     truth, values = zip(*scores[0].values(), strict=True)
     assert roc_auc_score(truth, values) > 0.95

@@ -170,11 +170,17 @@ def _check_folder(context: CommandContext, file: Path) -> None:
 
 
 def _models(client: SiteClient, version: str) -> list[dict[str, Any]]:
-    """Return the models of a version, one for each role. NotFoundError: there is none."""
-    found: list[dict[str, Any]] = client.post("weft/models", {"model_version": version})
-    if not found:
-        raise NotFoundError(f"this party has no model of version {version}", hint="List them: weft party models")
-    return found
+    """Return the models of a version, one for each role. NotFoundError: there is none.
+
+    One that another party has deployed has the part of its training here.
+    """
+    from weft.parties.model_store import trained_version  # most commands never need it
+
+    for name in dict.fromkeys((version, trained_version(version))):
+        found: list[dict[str, Any]] = client.post("weft/models", {"model_version": name})
+        if found:
+            return found
+    raise NotFoundError(f"this party has no model of version {version}", hint="List them: weft party models")
 
 
 def _model(client: SiteClient, version: str, role: str) -> dict[str, Any]:

@@ -366,7 +366,7 @@ class _Builder:
             if not is_merge and node.text in parent.keys:
                 first = parent.keys[node.text]
                 message = f"the key {show(node.text)} is already given on line {first.line}"
-                self._problems.add(node.mark, "", message)
+                self._problems.add(node.mark, "", message, "Remove one of the two, or give it another name.")
             parent.key = node if not is_merge else Scalar(None, "<<", node.mark)
         else:
             key, parent.key = parent.key, None

@@ -108,6 +108,12 @@ def job_view(sources: PartyViewSources, state: ViewedJob, tasks: Sequence[TaskRo
                 continue  # it has a figure for each column
             found = sources.tracking.figures(entry.job, Party(plan.role, plan.id), name)
             figures |= {f"{name} {key}": value for key, value in found.items()}
+    warnings = [
+        f"{name} of {plan.name}: {one}"
+        for plan in own_parts(sources.me, job)
+        for name in job.dsl.order
+        for one in sources.tracking.warnings(entry.job, Party(plan.role, plan.id), name)
+    ]
     cause = state.cause
     return {
         "job": entry.job,
@@ -120,7 +126,7 @@ def job_view(sources: PartyViewSources, state: ViewedJob, tasks: Sequence[TaskRo
         "cause": None
         if cause is None
         else {"message": cause.message, "party": cause.party, "code": cause.code, "hint": cause.hint},
-        "notes": list(job.notes),
+        "notes": [*job.notes, *warnings],
         "tables": list(_tables(sources.me, job)),
         "parts": [part_view(sources.me, state, plan, moved) for plan in job.parts],
         "waits": list(_waits(sources, state)) or list(_unacknowledged(sources, state)),

@@ -18,6 +18,10 @@ from weft.store.database import Connection, Database
 if TYPE_CHECKING:
     from pathlib import Path
 
+WHAT_PARTIES_DROP: Final = (
+    "What ended jobs have left goes with `weft party clean JOB`, tables go with `weft party drop`."
+)
+"""The advice for a full disk."""
 WISH: Final = "wish"
 REPORT: Final = "report"
 _VERSION: Final = 1
@@ -96,6 +100,8 @@ class PartyLedger:
             version=_VERSION,
             again="the jobs that it knows are lost then, unless a backup takes its place",
             lock_name="party.lock",
+            lasting=True,
+            can_go=WHAT_PARTIES_DROP,
         )
 
     def claim(self, party: str) -> None:

@@ -218,7 +218,7 @@ class PartyMail:
             if not self._is_unknown(error):
                 raise
             for state in self._jobs.participations(job):
-                self._loop.post(Subject(job, state.part), InitiatorGone(_failure_of(error, initiator)))
+                self._loop.post(Subject(job, state.part), InitiatorGone(self._failure_of(error, initiator)))
 
     # ---------------------------------------------------------------------------------------------------- documents out
 
@@ -287,15 +287,19 @@ class PartyMail:
         self._around.failed(f"party {party}", error)
         if kind == WISH:
             gone = self._no_way(party)
-            failure = gone or _failure_of(error, error.party or party)
-            event = PartyGone(party, failure) if gone else Undeliverable(part, failure)
+            event = PartyGone(party, gone) if gone else Undeliverable(part, self._failure_of(error, party))
             self._loop.post(Subject(letter.job), event)
         elif self._is_unknown(error):
-            self._loop.post(Subject(letter.job, part), InitiatorGone(_failure_of(error, party)))
+            self._loop.post(Subject(letter.job, part), InitiatorGone(self._failure_of(error, party)))
 
     def _is_unknown(self, error: PartyError) -> bool:
         """Whether another party says that it does not know this one."""
         return isinstance(error, PartyIdentityError) and error.party == self._me
+
+    def _failure_of(self, error: PartyError, party: str) -> PartFailure:
+        """Return what another party answers; if it has removed this one, the failure is its own."""
+        at = party if self._is_unknown(error) else error.party or party
+        return PartFailure(error.message, at, error.code, error.hint)
 
     def _failed(self, party: str, error: BaseException) -> None:
         self._around.failed(f"a letter to party {party}", error)
@@ -346,12 +350,9 @@ class PartyMail:
             if party != self._me:
                 self._around.check_route(party)
         except PartyIdentityError as error:
-            return _failure_of(error, self._me)  # it is this party that has removed the other one
+            # it is this party that has removed the other one
+            return PartFailure(error.message, self._me, error.code, error.hint)
         return None
-
-
-def _failure_of(error: PartyError, party: str) -> PartFailure:
-    return PartFailure(error.message, party, error.code, error.hint)
 
 
 def _decoded(body: bytes, of: Any, party: str) -> Any:

@@ -76,7 +76,7 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         stack.callback(audit.close)
         client = PartyClient(site, peers, clock)
         stack.callback(client.close)
-        ledger = PartyLedger(first.database or site.folder / "party.db")
+        ledger = PartyLedger(first.database or site.database)
         stack.callback(ledger.close)
         ledger.claim(site.party.id)
         folders = PartFolders(site.folder / "jobs")
@@ -182,11 +182,18 @@ def serve(folder: Path, say: Callable[[str], None]) -> None:
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with running_server(site, RealClock()):
+    with running_server(site, RealClock()), followed(site.database.exists, ended.set, "party-database"):
+        is_there = site.database.exists()
         say(f"party {site.id} ({site.party.name}) runs, process {os.getpid()}")
         for line in said_at_start(site, read_policy(folder)):
             say(line)
         ended.wait()
+        if is_there and not site.database.exists():
+            raise ConflictError(
+                f"the database of jobs in {site.database} is gone: it was moved or deleted while the server ran",
+                hint="Move it back, with the files of its name beside it, and start the server again: jobs go on then. "
+                "Without it a server begins anew, and knows none of its jobs.",
+            )
         say("the server ends; jobs go on at its next start")
 
 

@@ -31,6 +31,7 @@ from weft.model.errors import (
     UsageError,
 )
 from weft.parties.csv_rows import CsvRows, CsvShape, check_kind
+from weft.parties.ledger import WHAT_PARTIES_DROP
 from weft.parties.table_index import (
     DOWNLOAD,
     EVERY,
@@ -154,6 +155,8 @@ class PartyTables:
             version=TABLES_VERSION,
             again="the tables have to be uploaded again then",
             lock_name="tables.lock",
+            lasting=True,
+            can_go=WHAT_PARTIES_DROP,
         )
         return cls(site / "data", database, **options)
 

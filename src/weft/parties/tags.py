@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.parties.ledger import WHAT_PARTIES_DROP
 from weft.runtime.clock import RealClock
 from weft.store.database import Database
 
@@ -49,6 +50,8 @@ class ModelTags:
             version=_VERSION,
             again="tags have to be given again then",
             lock_name="tags.lock",
+            lasting=True,
+            can_go=WHAT_PARTIES_DROP,
         )
 
     def close(self) -> None:

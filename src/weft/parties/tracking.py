@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.frontends.federated.components.losses import WARNINGS
 from weft.frontends.federated.components.tables import frame_shape, read_frame
 from weft.model.errors import NotFoundError
 from weft.parties.fate_metrics import fate_metrics, is_single
@@ -94,12 +95,13 @@ class SiteTracking:
 
     def confusions(self, job: str, part: Party, component: str) -> list[dict[str, Any]]:
         """Return the confusion matrices of an evaluation: `namespace`, `classes`, `counts` by label and prediction."""
-        folder = self._folders.latest(job, part, component)
-        found: Any = {}
-        with suppress(OSError, ValueError):
-            found = json.loads((folder / _SUMMARY).read_text()) if folder is not None else {}
-        told = found.get("confusion") if isinstance(found, dict) else None
+        told = _summary_in(self._folders.latest(job, part, component)).get("confusion")
         return [{"namespace": name, **one} for name, one in told.items()] if isinstance(told, dict) else []
+
+    def warnings(self, job: str, part: Party, component: str) -> list[str]:
+        """Return what a component warns of at a part."""
+        told = _summary_in(self._folders.latest(job, part, component)).get(WARNINGS)
+        return [str(one) for one in told] if isinstance(told, list) else []
 
     def bins(self, job: str, part: Party, component: str) -> list[dict[str, Any]]:
         """Return the bins of columns that a component has made: one row for each column, party and event.
@@ -148,13 +150,7 @@ class SiteTracking:
 
     def summary(self, part: JobPart) -> Mapping[str, Any]:
         """See `PartyTracking.summary`."""
-        folder = self._latest(part)
-        if folder is None:
-            return {}
-        with suppress(OSError, ValueError):
-            found = json.loads((folder / _SUMMARY).read_text())
-            return found if isinstance(found, dict) else {}
-        return {}
+        return _summary_in(self._latest(part))
 
     # ------------------------------------------------------------------------------------------------------ tables
 
@@ -217,6 +213,13 @@ class SiteTracking:
             file = self._folders.current(part.job_id, self._find_part(part), component) / f"data_{at}.arrow"
             return file if file.is_file() else None
         return None
+
+
+def _summary_in(folder: Path | None) -> dict[str, Any]:
+    found: Any = {}
+    with suppress(OSError, ValueError):
+        found = json.loads((folder / _SUMMARY).read_text()) if folder is not None else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _bin_row(

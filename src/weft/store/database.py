@@ -62,7 +62,6 @@ _NO_SHARED: Final = (sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE,
 WHAT_CAN_GO: Final = "Old runs go with `weft delete RUN`, kept results with `weft cache gc --max-size 0`."
 """The advice for a full disk."""
 _MOVE_BACK: Final = "Move it back, or give the command where it is now: a run is resumed there with `weft resume`."
-_MAKE_ROOM: Final = f"Free space on this disk. {WHAT_CAN_GO}"
 _VERSION: Final = "SELECT value FROM weft_about WHERE key = 'version'"
 _OF_SQLITE: Final = " WITHOUT ROWID"
 _NO_DATABASE: Final = "3D000"
@@ -163,7 +162,8 @@ class Database:
 
     `what` is its name in messages ("the index of runs"), `schema` has the statements that make its tables, `version`
     their format, and `again` the way to restore it after it is moved away. With `safe_from_power_loss` a write is on
-    the disk when it returns; else it survives a kill, but not always a power failure.
+    the disk when it returns; else it survives a kill, but not always a power failure. With `lasting` a file that was
+    in use is never made anew: while it is gone, each use is a CapacityError. `can_go` is the advice for a full disk.
     """
 
     def __init__(
@@ -176,8 +176,11 @@ class Database:
         again: str,
         lock_name: str = "db.lock",
         safe_from_power_loss: bool = True,
+        lasting: bool = False,
+        can_go: str = WHAT_CAN_GO,
     ) -> None:
         self.what, self.again = what, again
+        self._lasting, self._make_room = lasting, f"Free space on this disk. {can_go}"
         self._schema, self._version = schema, str(version)
         self._synchronous = "FULL" if safe_from_power_loss else "NORMAL"
         self._mutex = threading.RLock()
@@ -378,6 +381,7 @@ class Database:
         found = self._identity()
         if self._reader is not None and found == self._known:
             return self._reader
+        self._check_there(found)
         self._close_reader()
         if found is not None:
             self._reader, self._known, self._checked = self._connect("ro"), found, False
@@ -388,8 +392,10 @@ class Database:
 
         The log is folded by the commit that brings it to 1,000 pages, and by the last connection that is closed.
         """
-        if self._writers and self._identity() == self._writes_to:
+        found = self._identity()
+        if self._writers and found == self._writes_to:
             return self._writers[0]
+        self._check_there(found)
         self._close_writer()
         if (reader := self._open_reader()) is not None and _half_written(reader):
             self._roll_back()
@@ -403,6 +409,13 @@ class Database:
         self._writers.append(writer)
         self._writes_to = self._identity()
         return writer
+
+    def _check_there(self, found: tuple[int, int] | None) -> None:
+        if found is None and self._lasting and (self._known or self._writes_to):
+            raise CapacityError(
+                f"{self.what} in {self.where} is gone: it was moved or deleted while it was in use",
+                hint="Move it back: what it has is not known without it.",
+            )
 
     def _close_writer(self) -> None:
         """Close the writer; the lock is held."""
@@ -491,7 +504,7 @@ class Database:
                     f"the folder {self.file.parent} was moved or deleted while it was in use", hint=_MOVE_BACK
                 ) from None
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFullError(found, hint=_MAKE_ROOM) from None
+                raise DiskFullError(found, hint=self._make_room) from None
             if advice := limit_advice(error):
                 raise CapacityError(found, hint=advice) from None
             raise forbidden or ForbiddenError(
@@ -555,7 +568,7 @@ class Database:
                 f"{self.what} in {self.where} is damaged: {error}", hint=f"Move the file away: {self.again}."
             ) from error
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._no_room()):
-            raise DiskFullError(found, hint=_MAKE_ROOM) from error
+            raise DiskFullError(found, hint=self._make_room) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM) and (advice := self._limit()):
             raise CapacityError(found, hint=advice) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):

@@ -261,7 +261,9 @@ def test_the_mistakes_of_several_files_are_reported_together_in_order_of_the_fil
         problems.raise_if_any()
     assert caught.value.message.splitlines() == [
         "a.yaml:4:1: the key `y` is already given on line 3",
+        "    Remove one of the two, or give it another name.",
         "b.yaml:2:1: the key `x` is already given on line 1",
+        "    Remove one of the two, or give it another name.",
     ]
     assert (caught.value.file, caught.value.hint) == ("a.yaml", "2 mistakes in folder")
 
@@ -275,5 +277,6 @@ def test_numbers_that_are_refused_are_reported_together_with_other_mistakes():
         "job.yaml:1:4: `.inf`: a number must be finite; use quotes if it is text",
         "job.yaml:2:5: `1e400`: a number must be finite; use quotes if it is text",
         "job.yaml:3:1: the key `b` is already given on line 2",
+        "    Remove one of the two, or give it another name.",
         "job.yaml:4:4: `-.inf`: a number must be finite; use quotes if it is text",
     ]

@@ -43,6 +43,7 @@ def test_a_key_given_twice_is_refused(tmp_path, file, key, job_type):
     path = tmp_path / file
     path.write_text(path.read_text().replace(f'"{key}":', f'"{key}": "first", "{key}":', 1))
     assert f"the key `{key}` is already given on line" in told(tmp_path)
+    assert "Remove one of the two, or give it another name." in told(tmp_path)
     assert told(tmp_path).startswith(f"{file}:")
 
 
@@ -72,9 +73,12 @@ def test_what_is_no_file_of_a_job_is_refused(tmp_path):
         with pytest.raises(NotFoundError):
             read_files(tmp_path, *names)
     write(tmp_path, conf=[])
-    assert "conf.json:1:1: must be an object, is a list" in told(tmp_path)
+    assert told(tmp_path) == "conf.json:1:1: must be an object, is a list\nWrite it in braces: { ... }"
     (tmp_path / "conf.json").write_text('{"role": ')
     assert told(tmp_path).startswith("conf.json:1:10: not valid JSON: Expecting value")
+    for comment in ("// the parties", "/* the parties */"):
+        (tmp_path / "conf.json").write_text(f'{{"dsl_version": 2, {comment}\n"role": {{}}}}')
+        assert "\nRemove the comment: JSON has none." in told(tmp_path)
     (tmp_path / "conf.json").write_bytes(b"\xff")
     assert told(tmp_path) == "conf.json: byte 0 is not UTF-8\nSave it as UTF-8."
 

@@ -40,6 +40,14 @@ def waits(viewed):
     return [one["what"] for one in viewed.show()["waits"]]
 
 
+def test_what_components_warn_of_is_among_the_notes(tmp_path):
+    viewed = Viewed(tmp_path)
+    before = viewed.show()["notes"]
+    folder = viewed.attempt("binning_0", GUEST)
+    (folder / "summary.json").write_text(json.dumps({"warnings": ["the loss grew"]}))
+    assert viewed.show()["notes"] == [*before, "binning_0 of guest 1: the loss grew"]
+
+
 @pytest.mark.parametrize(
     ("phase", "reason", "state", "wait"),
     [

@@ -1,7 +1,12 @@
+import sqlite3
+
 import pytest
 
-from weft.model.errors import ConflictError, ForbiddenError, NotFoundError
+from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError
 from weft.parties.ledger import REPORT, WISH, DocumentEntry, JobEntry, PartyLedger
+from weft.parties.tables import PartyTables
+from weft.parties.tags import ModelTags
+from weft.store import database as databases
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +46,31 @@ def test_a_database_has_the_records_of_one_party(ledger):
     with pytest.raises(ConflictError, match="has the records of party 1, not of party 2") as caught:
         ledger.claim("2")
     assert "a database of its own" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda site: PartyLedger(site / "party.db").database,
+        lambda site: PartyTables.open(site).index.database,
+        lambda site: ModelTags(site).database,
+    ],
+    ids=["ledger", "tables", "tags"],
+)
+def test_the_advice_for_a_full_disk_has_commands_of_parties(made, tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    database = made(tmp_path)
+    monkeypatch.setattr(databases._Sqlite, "run", full)
+    with pytest.raises(DiskFullError) as told, database.write() as write:
+        write.run("SELECT 1")
+    assert "weft party clean JOB" in told.value.hint
+    assert "weft party drop" in told.value.hint
+    assert "weft delete" not in told.value.hint
+    database.close()
 
 
 def test_a_new_ledger_is_empty(ledger):

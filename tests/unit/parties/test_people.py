@@ -139,7 +139,8 @@ def check_removed(works, job):
     """Check that a job has ended at both parties, and has left nothing, since party 2 has removed party 1."""
     assert [one.ended(job) for one in works.of.values()] == ["failed", "failed"]
     for one in works.of.values():
-        assert one.jobs.show(job)["cause"]["message"] == "party 1 is not known to party 2"
+        cause = one.jobs.show(job)["cause"]
+        assert (cause["message"], cause["party"]) == ("party 1 is not known to party 2", "2")
     host = works.of["2"]
     until(lambda: not host.work.cores.holders() and host.idle(), "the end of the part")
     assert not host.work.hub.attempts(job)

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from weft.model.errors import ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
+from weft.model.errors import CapacityError, ConflictError, DiskFullError, ForbiddenError, NotFoundError, WeftError
 from weft.store import database as module
 from weft.store.database import Database
 
 pytestmark = pytest.mark.slow
 
 
-def at(folder: Path) -> Database:
+def at(folder: Path, **options: Any) -> Database:
     return Database(
         folder / "some.db",
         what="the index of things",
@@ -31,6 +31,7 @@ def at(folder: Path) -> Database:
         version=1,
         again="it is made again",
         lock_name="some.lock",
+        **options,
     )
 
 
@@ -71,6 +72,22 @@ def test_a_file_that_was_replaced_is_read_anew(database, tmp_path):
     assert names(database) == []
     add(database, "b")
     assert names(database) == ["b"]
+
+
+def test_a_lasting_file_is_not_made_anew_while_it_is_gone(tmp_path):
+    database = at(tmp_path, lasting=True)
+    add(database, "a")
+    assert names(database) == ["a"]
+    database.file.rename(tmp_path / "away.db")
+    for use in (names, lambda one: add(one, "b")):
+        with pytest.raises(CapacityError, match=r"some\.db is gone: it was moved or deleted") as told:
+            use(database)
+        assert told.value.hint.startswith("Move it back")
+    assert not database.exists()
+    (tmp_path / "away.db").rename(database.file)
+    add(database, "b")
+    assert names(database) == ["a", "b"]
+    database.close()
 
 
 def test_one_connection_writes_until_it_fails_or_the_file_is_another_one(database, tmp_path, monkeypatch):

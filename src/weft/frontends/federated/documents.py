@@ -16,6 +16,7 @@ DSL_FILE: Final = FileKind(FederatedFileError, "DSL", "a DSL needs components")
 CONF_FILE: Final = FileKind(FederatedFileError, "conf", "a conf needs initiator and role")
 CHANGES_FILE: Final = FileKind(FederatedFileError, "file of changes", "write job_parameters or component_parameters")
 _NEAR: Final = "Look at this place and at the one before it: for a comma, a quote or a bracket."
+_NO_COMMENTS: Final = "Remove the comment: JSON has none. A line that begins with # is left out."
 SWAPPED: Final = "Swap the two files: CONF --dsl DSL"
 
 
@@ -30,7 +31,7 @@ class ObjectReader:
             self.entries = {key: one for key, one in node.entries.items() if not is_null(one)}
             self.keys = dict(node.keys)
         elif node is not None and not is_null(node):
-            problems.add(node.mark, path, f"must be an object, is {yaml.describe(node)}")
+            problems.add(node.mark, path, f"must be an object, is {yaml.describe(node)}", "Write it in braces: { ... }")
 
     def __contains__(self, key: str) -> bool:
         return key in self.entries
@@ -100,7 +101,7 @@ def load(text: str, problems: Problems) -> yaml.Node:
                 file=problems.file,
                 line=error.lineno,
                 column=error.colno,
-                hint=_NEAR,
+                hint=_NO_COMMENTS if text.startswith(("//", "/*"), error.pos) else _NEAR,
             ) from None
         except RecursionError:
             pass

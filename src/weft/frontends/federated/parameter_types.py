@@ -1,7 +1,8 @@
 """The types of the parameters of modules and of jobs, by name; a name that is not here takes any value.
 
 The types are the union of what FATE 1.5.0, 1.6.0, 1.8.0 and 1.11.4 take, since files of all of them run. Bounds and
-words are checked by the components, which know what they support. Null stands for the default. Source: the defaults and
+words are checked by the components, which know what they support, but for sizes of batches: all parties refuse a wrong
+one, and the place in the conf tells more than the first of them. Null stands for the default. Source: the defaults and
 the method `check` of the classes in `federatedml/param`, and the example files.
 """
 
@@ -38,6 +39,9 @@ _DIGITS: Final = "digits"
 _COUNT: Final = "a whole number from 0 on"
 _POSITIVE: Final = "a whole number from 1 on"
 _AMOUNT: Final = "a number from 0 on"
+LEAST_BATCH: Final = 10
+"""The fewest rows of a batch of a linear model, as in FATE (`consts.MIN_BATCH_SIZE`)."""
+_BATCH: Final = f"-1 for all rows, or a whole number from {LEAST_BATCH} on (gradients of fewer rows tell of labels)"
 _MOST_PRIORITY: Final = 100
 _PRIORITY: Final = f"a whole number from -{_MOST_PRIORITY} to {_MOST_PRIORITY}"
 LIMITS: Final = ("auto_retries", "auto_retry_delay", "timeout")
@@ -50,6 +54,7 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     _DIGITS: lambda value: _has_digits(value),
     _COUNT: lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
     _POSITIVE: lambda value: _is_whole(int(value) if _has_digits(value) else value) and int(value) >= 1,
+    _BATCH: lambda value: _is_whole(value) and (value == -1 or value >= LEAST_BATCH),
     _AMOUNT: lambda value: _is_number(value) and value >= 0,
     _PRIORITY: lambda value: isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST_PRIORITY,
     _LIST: lambda value: isinstance(value, list),
@@ -89,6 +94,11 @@ _PARAMETERS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
         "max_iter max_split_nodes max_step memory_M min_leaf_node min_sample_split n_splits num_trees nvmax nvmin q_n "
         "random_bit random_seed random_stat random_state re_encrypt_batches sample_bins sample_size seed "
         "subsample_random_seed torch_seed tree_num_per_party update_interval_L SecureAddExample.partition",
+    ),
+    (
+        (_BATCH,),
+        "HeteroLR.batch_size HeteroLinR.batch_size HeteroPoisson.batch_size HeteroSSHELR.batch_size "
+        "HeteroSSHELinR.batch_size HomoLR.batch_size",
     ),
     (
         (_TEXT,),

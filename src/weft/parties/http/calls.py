@@ -1,7 +1,7 @@
 """Requests: their arguments from JSON, forms and queries, files that are streamed to the disk, and limits.
 
-Limits: 8 MiB of JSON or form, 52 levels of JSON, 64 KiB of query, 60 s between two pieces; a file has a limit of its
-own.
+Limits: 8 MiB of JSON or form, which may take 120 s, 52 levels of JSON, 64 KiB of query, 30 s between two pieces; a
+file has a limit of its own.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ MOST_BODY: Final = 8 << 20
 MOST_DEPTH: Final = 52
 MOST_QUERY: Final = 64 << 10
 MOST_PARTS: Final = 100
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 30.0
 """How long a server waits for the next piece of a body."""
+WHOLE_S: Final = 120.0
+"""How long it waits for all of a body that is no file."""
 _BLOCK: Final = 1 << 20
 _STRINGS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKETS: Final = re.compile(rb"[][{}]")
@@ -182,13 +184,20 @@ async def _pieces(request: Request) -> AsyncIterator[bytes]:
 
 async def _whole(request: Request) -> bytes:
     parts, size = [], 0
-    async for part in _pieces(request):
-        size += len(part)
-        if size > MOST_BODY:
-            raise InputLimitError(
-                f"the body has more than {MOST_BODY >> 20} MiB", hint="Upload tables as a file, with data/upload."
-            )
-        parts.append(part)
+    try:
+        async with asyncio.timeout(WHOLE_S):
+            async for part in _pieces(request):
+                size += len(part)
+                if size > MOST_BODY:
+                    raise InputLimitError(
+                        f"the body has more than {MOST_BODY >> 20} MiB",
+                        hint="Upload tables as a file, with data/upload.",
+                    )
+                parts.append(part)
+    except TimeoutError:
+        raise UsageError(
+            f"the body did not come in {WHOLE_S:g} s", hint="Check the connection and send it again."
+        ) from None
     return b"".join(parts)
 
 

@@ -8,11 +8,14 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from weft.model.errors import CapacityError, ConflictError, UsageError
 from weft.parties.policy import LOOPBACK
 
 if TYPE_CHECKING:
+    import asyncio
+
     from fastapi import FastAPI
 
 PORT: Final = 9380
@@ -20,6 +23,7 @@ PORT: Final = 9380
 MOST_HEADERS: Final = 80 << 10
 """Bytes of the request line and headers together: `data/upload` has its arguments in the query."""
 _KEEP_ALIVE_S: Final = 30
+"""The seconds that a connection may take until the head of its next request is there."""
 _END_S: Final = 10
 _MOST_CONNECTIONS: Final = 256
 
@@ -37,7 +41,7 @@ class HttpServer:
             app,
             log_config=None,
             access_log=False,
-            http="h11",
+            http=_Connection,
             ws="none",
             lifespan="off",
             server_header=False,
@@ -100,6 +104,46 @@ class _Server(uvicorn.Server):
             super().run(sockets)
         finally:
             self.ready.set()
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if no whole head of a request comes in time, be it by silence or byte by byte.
+
+    Uvicorn waits without limit for that of the first, and anew after each byte for that of others.
+    """
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; what begins a request ends the wait."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._end_wait()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, unless it has come already."""
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._end_wait()
+        self._late = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _end_wait(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -24,6 +24,7 @@ from weft.frontends.federated.components.inputs import (
     validation_frame,
     weights_of,
 )
+from weft.frontends.federated.components.losses import tell_losses
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, joined, regression_frame
 from weft.frontends.federated.components.stepwise import asks_steps, linear_fit, selected_model
@@ -116,10 +117,7 @@ def _fit(
     first = begin.weights(part, frame.features, intercept=guest and training.intercept)
     fitted = fit.fit(key, matrix, y, part.seed, counts, watch, offset, first)
     losses = begin.losses() + fitted.losses
-    if len(losses) > 1 and losses[-1] > losses[0]:
-        part.tracker.log(f"the loss grew from {losses[0]:.6g} to {losses[-1]:.6g}: a smaller learning_rate may help")
-    if losses:
-        part.tracker.curve("train", "loss", [(float(at), loss) for at, loss in enumerate(losses)], kind="LOSS")
+    tell_losses(part, [losses], 0.0 if y is None else 0.5 * float(np.mean(y**2)))
     weights = dict(zip(frame.features, map(float, fitted.weights), strict=False))
     intercept = float(fitted.weights[-1]) if guest and training.intercept else 0.0
     part.tracker.summary({"coef": weights, "intercept": intercept, "is_converged": fitted.converged})

@@ -24,6 +24,7 @@ from weft.frontends.federated.components.inputs import (
     weights_of,
 )
 from weft.frontends.federated.components.links import one_against_rest, sigmoid
+from weft.frontends.federated.components.losses import tell_losses
 from weft.frontends.federated.components.optimizers import Training, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.stepwise import asks_steps, logistic_fit, selected_model
@@ -87,7 +88,7 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, begin: Begi
     key = take_key(part)
     check_rows(part, len(frame))
     classes, count = _classes(part, frame, begin)
-    matrix, models = complete_matrix(part, frame), []
+    matrix, models = complete_matrix(part, frame), list[dict[str, Any]]()
     counts, validation = weights_of(part, frame), list[Any]()
     intercept = part.here.role == GUEST and training.intercept
     plan = EpochPlan.of(part, BINARY, frame.features, intercept=intercept)
@@ -110,9 +111,7 @@ def _fit(part: ComponentPart, frame: PartyFrame, training: Training, begin: Begi
                 "epochs": fitted.epochs,
             }
         )
-        if losses:
-            points = [(float(epoch), loss) for epoch, loss in enumerate(losses)]
-            part.tracker.curve("train", f"loss{mark}", points, kind="LOSS")
+    tell_losses(part, [one["losses"] for one in models])
     first = models[0]
     summary = {"coef": first["weights"], "intercept": first["intercept"], "is_converged": first["converged"]}
     part.tracker.summary(summary if count == 1 else {"models": count})

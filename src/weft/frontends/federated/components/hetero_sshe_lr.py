@@ -35,6 +35,7 @@ from weft.frontends.federated.components.inputs import (
     word,
 )
 from weft.frontends.federated.components.links import one_against_rest, sigmoid
+from weft.frontends.federated.components.losses import IDLE_LOGISTIC, tell_losses
 from weft.frontends.federated.components.optimizers import (
     L1,
     NESTEROV,
@@ -168,7 +169,7 @@ def _fit(
     plan = EpochPlan.of(part, kind, frame.features, intercept=line.guest and training.intercept)
     suits = family is SHARED_LOGISTIC and strategy == _RESPECTIVELY and not reveals and plan is None
     with_spu = agree_on_spu(part, line.other, fits=suits and line.method != PLAIN and fits_spu(training, matrix))
-    validation = list[dict[str, Any]]()
+    validation, y = list[dict[str, Any]](), None
     for at in range(count):
         mark = "" if count == 1 else f"_{at}"
         watch = None if plan is None else plan.watch(f"/{at}", mark, partial(_truth, classes, at))
@@ -183,11 +184,10 @@ def _fit(
             fit = SharedFit(line, training, family, matrix, y, part.seed + at, start, reveals=reveals, watch=watch)
             models.append(_revealed(line, fit.fit(), frame.features, strategy, reveals=reveals))
         models[-1]["losses"] = begin.losses(at) + models[-1]["losses"]
-        if models[-1]["losses"]:
-            points = [(float(epoch), loss) for epoch, loss in enumerate(models[-1]["losses"])]
-            part.tracker.curve("train", f"loss{mark}", points, kind="LOSS")
         if watch is not None:
             validation.append(watch.close())
+    idle = IDLE_LOGISTIC if kind == BINARY or y is None else 0.5 * float(np.mean(y**2))
+    tell_losses(part, [one["losses"] for one in models], idle)
     _tell(part, line, models, validation, with_spu=with_spu)
     return {
         "kind": part.module,

@@ -36,6 +36,7 @@ from weft.frontends.federated.components.inputs import (
     word,
 )
 from weft.frontends.federated.components.links import one_against_rest
+from weft.frontends.federated.components.losses import tell_losses
 from weft.frontends.federated.components.optimizers import Optimizer, Training, first_weights, settings_of, training_of
 from weft.frontends.federated.components.predictions import TEST, TRAIN, VALIDATE, class_frame, joined
 from weft.frontends.federated.components.validation import asked_early_stop
@@ -142,9 +143,8 @@ def _fit(
         fit = _Fit(sums, training, rounds, rows, part.seed + at, before)
         watch = _Watch(part, features, kind, training.intercept, "" if count == 1 else f"_{at}")
         models.append(fit.fit(features, watch, begin.done(at), begin.losses(at)))
-        losses = [(float(at), one) for at, one in enumerate(models[-1]["losses"])]
-        part.tracker.curve("train", f"loss{watch.mark}", losses, kind="LOSS")
     sums.close()
+    tell_losses(part, [one["losses"] for one in models])
     first = models[0]
     summary = {"coef": first["weights"], "intercept": first["intercept"], "is_converged": first["converged"]}
     part.tracker.summary(summary if count == 1 else {"models": count})

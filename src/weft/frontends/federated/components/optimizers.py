@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from weft.frontends.federated.components.inputs import number, threshold_of, word
+from weft.frontends.federated.parameter_types import LEAST_BATCH
 from weft.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ SGD, RMSPROP, ADAM, ADAGRAD, NESTEROV = "sgd", "rmsprop", "adam", "adagrad", "ne
 OPTIMIZERS: Final = (SGD, RMSPROP, ADAM, ADAGRAD, NESTEROV)
 QUASI_NEWTON: Final = "sqn"
 L1, L2, NONE = "L1", "L2", "None"
-LEAST_BATCH: Final = 10
-"""The fewest rows of a batch, as in FATE (`consts.MIN_BATCH_SIZE`)."""
 _STARTS: Final = ("zeros", "ones", "const", "random_uniform", "random_normal")
 _NAMES: Final = {
     "rate": "learning_rate",

@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.frontends.federated.components.base import ARBITER, GUEST, HOST, ComponentPart
 from weft.frontends.federated.components.inputs import check_parties
+from weft.frontends.federated.components.losses import check_finite
 from weft.frontends.federated.components.optimizers import QUASI_NEWTON, Optimizer, Training, first_weights
 from weft.frontends.federated.components.quasi_newton import NewtonArbiter, NewtonSteps, QuasiNewton
 from weft.frontends.federated.crypto.ciphers import PLAIN, Encrypted, PrivateKey, PublicKey
@@ -128,7 +129,7 @@ class VerticalFit:
             converged, halts = self._converged(loss, before, moved), bool(self._receive("halts", self._guest))
             before = loss
             for party in everyone:  # hosts must not see it: it follows from the labels
-                told = loss if party == self._guest and not math.isinf(loss) else None
+                told = loss if party == self._guest and self._has_loss else None
                 channel.send(self._name("end"), [converged, halts, told], party)
             self._part.tracker.progress(epoch + 1, self._training.max_iter)
             if converged or halts:
@@ -136,18 +137,13 @@ class VerticalFit:
 
     def _moved(self, step: Any) -> float:
         """Return the sum of squares of the last step. UsageError: it has no number."""
-        with np.errstate(over="ignore"):
-            moved = float((step**2).sum())
-        if not math.isfinite(moved):
-            raise UsageError(
-                f"{self._part.component}: the training diverged: the weights grow without bounds",
-                hint="Give it a smaller learning_rate, or scale the columns.",
-            )
+        moved = float((step**2).sum())
+        check_finite(self._part, moved, "a weight")
         return moved
 
     def _converged(self, loss: float, before: float, moved: float) -> bool:
         training = self._training
-        if training.early_stop == "weight_diff" or math.isinf(loss):
+        if training.early_stop == "weight_diff" or not self._has_loss:
             return math.sqrt(moved) < training.tol
         if training.early_stop == "abs":
             return abs(loss) < training.tol
@@ -155,6 +151,7 @@ class VerticalFit:
 
     # --------------------------------------------------------------------------------------------- guest and hosts
 
+    @np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite are refused
     def fit(
         self,
         key: PublicKey,
@@ -207,6 +204,7 @@ class VerticalFit:
                 self._part.channel.send(self._name("halts"), halts, self._arbiter)
             converged, halts, loss = self._receive("end", self._arbiter)
             if loss is not None:
+                check_finite(self._part, float(loss), "the loss")
                 losses.append(float(loss))
             epochs = epoch + 1
             self._part.tracker.progress(epochs, self._training.max_iter)

@@ -166,3 +166,5 @@ def test_a_loss_that_grows_is_noted():
     matrix, y = diabetes()
     ran = train("HeteroLinR", matrix, y, USUAL | {"learning_rate": 1.5, "max_iter": 5})
     assert any("the loss grew from" in line for line in ran.records[GUEST].lines)
+    (warning,) = ran.records[GUEST].summaries["warnings"]
+    assert "the training may diverge" in warning

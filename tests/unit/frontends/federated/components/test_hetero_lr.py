@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -70,6 +72,24 @@ def test_every_optimizer_lowers_the_loss(optimizer):
 @pytest.mark.parametrize("penalty", ["L1", "L2", None])
 def test_penalties(penalty):
     assert auc_of(train(USUAL | {"penalty": penalty})) > 0.98
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "told"),
+    [("sgd", r"the loss grew from 1\.34\S* to \S+e\+"), ("rmsprop", r"the loss ends at 3\S+e\+18, .* zero is 0\.69")],
+)
+def test_a_training_that_diverges_is_warned_of(optimizer, told):
+    ran = train(USUAL | {"learning_rate": 1e9, "max_iter": 5, "optimizer": optimizer})
+    (warning,) = ran.records[GUEST].summaries["warnings"]
+    assert re.match(told, warning), warning
+    assert warning in ran.records[GUEST].lines
+    assert "warnings" not in ran.records[HOST].summaries
+
+
+def test_a_loss_that_is_not_finite_is_an_error():
+    with pytest.raises(UsageError, match=r"the training diverged: .* is not finite") as told:
+        train(USUAL | {"learning_rate": 1e160, "max_iter": 5, "early_stop": "diff"})
+    assert told.value.hint == "Give it a smaller learning_rate, or scale the columns."
 
 
 def test_several_classes_are_trained_one_against_the_rest():
