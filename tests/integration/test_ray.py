@@ -181,6 +181,7 @@ def test_a_machine_that_leaves_and_one_that_joins(cluster):
         cluster.remove_node(fourth)
 
 
+@pytest.mark.soak
 def test_a_connection_that_takes_a_while_is_said(cluster, monkeypatch, capfd):
     monkeypatch.setattr(importlib.import_module("weft.backends.ray_connecting"), "_MOMENT_S", 0.0)
     with weft.Session("ray"):
@@ -397,6 +398,7 @@ def test_another_program_at_the_address_is_said(monkeypatch, answer):
             weft.Session("ray")
 
 
+@pytest.mark.soak
 def test_sessions_of_two_threads_share_a_connection(cluster):
     def open_and_run(_):
         with weft.Session("ray", workers=1) as session:

@@ -167,6 +167,7 @@ def test_a_run_in_the_background_is_begun_watched_and_cancelled_from_outside(pro
     nothing_is_left(cluster)
 
 
+@pytest.mark.soak
 def test_an_order_from_inside_of_the_network_needs_no_client(project, cluster, address):
     project.write({"b": {"command": WAITING}})
     code, _, err = project.weft("run", "run.yaml", "-d", "--backend", "ray")
@@ -189,6 +190,7 @@ def laptop(tmp_path, address):
     return made
 
 
+@pytest.mark.soak
 def test_a_run_in_the_background_whose_files_travel_by_a_url(laptop, cluster, tmp_path):
     outputs = {"output": ["made"]}
     waiting = (
@@ -288,6 +290,7 @@ class Road:
             sock.close()
 
 
+@pytest.mark.soak
 def test_a_run_ends_when_its_client_has_lost_the_cluster(project, cluster, address):
     road = Road(int(address.rpartition(":")[2]))
     try:
@@ -331,6 +334,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.soak
 def test_actors_are_refused_with_the_next_step(project):
     out, _ = ended(project, ACTORS)
     assert "connected by ray://" in out

@@ -77,7 +77,7 @@ def test_the_run_goes_on_when_its_command_line_has_ended_and_leaves_no_actor(pro
         ray.shutdown()
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("whole", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_driver_that_is_killed_is_replaced_and_finished_steps_do_not_run_again(project, whole):
     """`whole`: its actor is killed; else the process of the run alone."""
     project.write({"a": {"command": "echo once >> once"}, "b": {"command": WAITING, "deps": "a"}})
@@ -118,6 +118,7 @@ def test_a_run_is_resumed_in_the_background(project):
     assert project.states() == {"a": "succeeded"}
 
 
+@pytest.mark.soak
 def test_a_run_that_waits_for_cores_begins_later_or_is_given_up(project):
     project.write({"a": {"command": "true"}})
     with weft.Session("ray") as holder:

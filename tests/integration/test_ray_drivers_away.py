@@ -124,6 +124,7 @@ def test_the_run_goes_on_without_the_machine_that_asked_for_it_which_follows_it(
     assert not list(project.root.path.glob("followed/*"))
 
 
+@pytest.mark.soak
 def test_a_killed_driver_is_replaced_and_goes_on(project, marks):
     begin(project, marks)
     until(lambda: project.shown()["steps"][0]["state"] == "succeeded", "a record")
@@ -135,6 +136,7 @@ def test_a_killed_driver_is_replaced_and_goes_on(project, marks):
     assert (marks / "once").read_text() == "once\n"
 
 
+@pytest.mark.soak
 def test_an_order_goes_to_the_driver_and_the_run_is_resumed_there(project, marks):
     begin(project, marks)
     until(lambda: project.state() and (project.folder_of() / DRIVER).exists(), "the name of the driver")
@@ -185,6 +187,7 @@ def test_the_process_at_the_cluster_tells_what_waits_and_what_the_plan_became(pr
     until(lambda: project.state() == "succeeded", "the end")
 
 
+@pytest.mark.soak
 def test_while_the_url_cannot_be_read_the_run_is_shown_as_it_was(project, marks):
     begin(project, marks)
     until(lambda: project.shown()["steps"][0]["state"] == "succeeded", "a record")

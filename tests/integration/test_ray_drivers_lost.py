@@ -69,6 +69,7 @@ def test_a_driver_whose_machine_is_lost_goes_on_at_another_one(project, marks, c
     until(lambda: not project.there.exists(), "the end of the driver")
 
 
+@pytest.mark.soak
 def test_a_run_goes_on_elsewhere_when_all_of_its_cluster_is_lost(project, marks, cluster, tmp_path):
     begin(project, marks)
     until(lambda: project.shown()["steps"][0]["state"] == "succeeded", "a record")

@@ -72,6 +72,7 @@ def small(folder):
     return str(folder / "bin" / "python")
 
 
+@pytest.mark.soak
 def test_packages_are_installed_for_the_session(tmp_path):
     good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
     good.write_text(f"# what the tasks need\n{wheel(tmp_path)}\n")

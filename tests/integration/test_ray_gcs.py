@@ -100,6 +100,7 @@ def test_a_session_goes_on_while_the_head_restarts(redis):
     assert "NODES 3" in said.stdout
 
 
+@pytest.mark.soak
 def test_a_run_in_the_background_goes_on_while_the_head_restarts(redis, tmp_path):
     """The detached actor is the one of before, ends with its run, and later runs get theirs."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), *sys.path]))

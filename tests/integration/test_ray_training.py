@@ -77,7 +77,7 @@ def test_mpirun_starts_processes_at_other_machines(place, cluster):
         cluster.remove_node(extra)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)])
 def test_an_interrupted_run_leaves_no_replica_and_is_resumed_on_ray(place, number):
     place.job(all_workers(tfjob(Worker=replica("touch $WEFT_REPLICA; test -e go || sleep 600 & wait", 2))))
     process = place.start(*ON_RAY)
@@ -110,6 +110,7 @@ def test_a_lost_machine_starts_all_replicas_again_once_there_is_another_one(plac
         cluster.remove_node(again)
 
 
+@pytest.mark.soak
 def test_a_run_in_the_background_is_suspended_resumed_and_scaled(place, cluster):
     extra = cluster.add_node(num_cpus=1)
     try:

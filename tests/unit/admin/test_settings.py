@@ -69,6 +69,7 @@ def test_every_setting_can_be_given_everywhere(load):
         "user": "ada",
         "docker_env": "require",
         "mounts": "off",
+        "trace": "false",
         "durability": "power",
         "isolation": "ports",
         "outer_network": "true",
@@ -83,7 +84,7 @@ def test_every_setting_can_be_given_everywhere(load):
     }
     assert set(texts) == set(NAMES)
     from_environment = load(environ={f"WEFT_{name.upper()}": text for name, text in texts.items()})
-    bare = ("workers", "gpus", "quiet", "outer_network", "without_gpus", "priority", "keep_last")
+    bare = ("workers", "gpus", "quiet", "trace", "outer_network", "without_gpus", "priority", "keep_last")
     lines = [f"{name} = {text}" if name in bare else f'{name} = "{text}"' for name, text in texts.items()]
     from_file = load(project_text="\n".join(lines))
     from_flags = load(texts)

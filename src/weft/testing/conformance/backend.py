@@ -384,8 +384,9 @@ def tasks_of_a_higher_priority_start_first(rig: Rig) -> None:
     graph.add(nothing, n=5, name="high", priority=1)
     seen = rig.run(graph)
     assert seen.state == "succeeded", seen.error
-    order = [launch.vertex for launch in seen.commands(Launch)]
-    assert order == sorted(order, key=["high", "usual", "low"].index)
+    launches = seen.commands(Launch)
+    # Tasks that a slow worker gives back, and second attempts, start again later.
+    assert [*dict.fromkeys(launch.vertex for launch in launches)] == ["high", "usual", "low"], launches
 
 
 def an_empty_stage_is_no_obstacle(rig: Rig) -> None:
