@@ -1,7 +1,9 @@
 """What a cached step opens while it runs is an input of its result, whether or not anybody has named it."""
 
 import json
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,13 @@ def result(place: Place) -> str:
     return Path(ended.outputs["a.o"]).read_text()
 
 
+READS_A_DATABASE = """
+import sqlite3
+
+with sqlite3.connect("da" + "ta/x.csv") as db:
+    db.execute("CREATE TABLE IF NOT EXISTS t (n)")
+    print(db.execute("SELECT count(*) FROM t").fetchone()[0])
+"""
 IDIOMS = {
     "a default in a script": ("sh run.sh > {{o}}", 'F=${F:-data/x.csv}\ncat "$F"\n'),
     "a descriptor": ("sh run.sh > {{o}}", "exec 3< data/x.csv\ncat <&3\n"),
@@ -68,6 +77,21 @@ def test_the_change_is_told_in_a_plan_and_afterwards(place):
     assert "data/x.csv changed, compared with run-000001" in weft("plan", "run.yaml")[0]
     result(place)
     assert "data/x.csv changed, compared with run-000001" in weft("why", "@last/a")[0]
+
+
+def test_a_database_counts_that_is_opened_to_be_written_and_only_read(place):
+    file = place.folder / "data" / "x.csv"
+    file.unlink()
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("CREATE TABLE t (n)")
+    (place.folder / "read.py").write_text(READS_A_DATABASE)
+    place.write({"a": step("python3 read.py > {{o}}", "o")})
+    assert result(place) == "0\n"
+    assert result(place) == "0\n"
+    assert place.ran() == {"a": 1}
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("INSERT INTO t VALUES (1)")
+    assert result(place) == "1\n"
 
 
 def test_a_file_that_was_not_there_counts(place):

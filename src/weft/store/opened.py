@@ -47,8 +47,9 @@ def opened_leaves(
     """Return the leaves of what an execution in the folder `root` opened, and why its result cannot be kept, or "".
 
     `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970.
-    Left out are files that it wrote, folders of the system, of libraries and of Weft, hidden folders, and the names in
-    folders that it wrote to or took code from. Errors as of `Digester.of`.
+    Left out are files that it changed (a database is opened to be written, and then perhaps only read), folders of the
+    system, of libraries and of Weft, hidden folders, and the names in folders that it wrote to or took code from.
+    Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
     written = set(opened.written)
@@ -56,14 +57,14 @@ def opened_leaves(
     read = {_source(path) for path in opened.read}
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
     leaves = {}
-    for path in sorted({*read, *opened.listed}):
-        if path in written or not _counts(path, root, covered):
+    for path in sorted({*read, *written, *opened.listed}):
+        if not _counts(path, root, covered):
             continue
         name = os.path.relpath(path, root) if path.startswith(f"{root}/") else path
         try:
             found = os.stat(path)
         except OSError:
-            if path in read and name != path:
+            if path in read and path not in written and name != path:
                 leaves[READ + name] = ABSENT
             continue
         is_folder = stat.S_ISDIR(found.st_mode)
@@ -72,6 +73,8 @@ def opened_leaves(
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
         if not is_folder and found.st_ctime >= started:
+            if path in written:
+                continue
             return {}, f"what it reads changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
     return leaves, ""

@@ -52,8 +52,13 @@ def test_files_count_by_their_place_in_the_project(root, digester, tmp_path):
     assert names(found) == [str(tmp_path / "outside"), "a", "d/b"]
 
 
-def test_what_counts_already_or_was_written_does_not(root, digester):
-    assert names(leaves(root, digester, known=["d"], read=["a", "d/b"], written=["a"])) == []
+def test_what_counts_already_or_was_changed_does_not(root, digester):
+    found = leaves(root, digester, known=["d"], started=0, read=["a", "d/b", "gone"], written=["a", "gone"])
+    assert names(found) == []
+
+
+def test_a_file_that_was_opened_to_be_written_and_is_unchanged_counts(root, digester):
+    assert names(leaves(root, digester, written=["a", "none"])) == ["a"]
 
 
 def test_hidden_folders_and_packages_do_not_but_hidden_files_do(root, digester):
