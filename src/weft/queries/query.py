@@ -31,6 +31,7 @@ from weft.frontends.sql.text import name_of
 from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, TaskError, UsageError
+from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, with_own_names
 from weft.queries.hugeints import as_decimals
@@ -246,7 +247,9 @@ class Query:
         with keyboard_interrupts(), self._home.cursor(self._tables) as connection:
             self._reading = connection
             try:
-                yield connection.execute(self.text, self._parameters).to_arrow_reader(rows)
+                yield interruptible_call(
+                    connection, lambda: connection.execute(self.text, self._parameters).to_arrow_reader(rows)
+                )
             except duckdb.Error as error:
                 raise mistake(error, self.text) from None
             except OSError as error:  # so Arrow passes on what DuckDB meets between two batches
