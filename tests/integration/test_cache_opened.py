@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -84,6 +85,7 @@ def test_a_database_counts_that_is_opened_to_be_written_and_only_read(place):
     file.unlink()
     with closing(sqlite3.connect(file)) as db:
         db.execute("CREATE TABLE t (n)")
+    until(lambda: time.time() - file.stat().st_ctime > 0.2, "a time at which the step cannot have made it")
     (place.folder / "read.py").write_text(READS_A_DATABASE)
     place.write({"a": step("python3 read.py > {{o}}", "o")})
     assert result(place) == "0\n"

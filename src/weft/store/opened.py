@@ -24,6 +24,8 @@ READ: Final = "read "
 """The prefix of these leaves. Names are relative to the folder of the execution, or absolute; a folder ends in `/`."""
 LARGE_BYTES: Final = 256 * 2**20
 """A larger file counts by its size and its time of change: a step may read a part of a file of any size."""
+_TICK_S: Final = 0.05
+"""By how much the clock of a file system, which moves in ticks, may be behind that of programs."""
 _NAMES: Final = "n"
 _STAMP: Final = "t"
 """The first letters of digests of the names in a folder, and of the size and time of a large file."""
@@ -72,9 +74,9 @@ def opened_leaves(
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
+        if path in written and found.st_ctime >= started - _TICK_S:
+            continue
         if not is_folder and found.st_ctime >= started:
-            if path in written:
-                continue
             return {}, f"what it reads changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
     return leaves, ""

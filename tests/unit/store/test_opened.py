@@ -57,6 +57,12 @@ def test_what_counts_already_or_was_changed_does_not(root, digester):
     assert names(found) == []
 
 
+def test_a_file_that_was_written_within_a_tick_of_the_clock_is_changed(root, digester):
+    at = os.stat(root / "a").st_ctime + 0.004
+    assert names(leaves(root, digester, started=at, written=["a"])) == []
+    assert names(leaves(root, digester, started=at, read=["a"])) == ["a"]
+
+
 def test_a_file_that_was_opened_to_be_written_and_is_unchanged_counts(root, digester):
     assert names(leaves(root, digester, written=["a", "none"])) == ["a"]
 
