@@ -442,6 +442,7 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace:
         )
     for step in blind:
         found += _mentioned(step, folder)
+    for step in steps:
         found += _written(step, folder)
     found += _doubtful_scopes(steps)
     missing = unbound(steps)

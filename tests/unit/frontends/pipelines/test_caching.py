@@ -139,7 +139,9 @@ def test_a_file_that_a_step_reads_or_adds_to_and_writes_is_told(tmp_path, comman
     text = f"name: p\nentry_points:\n  s: {{command: '{command}', cache: CACHE, artifacts: {{output: [out]}}}}\n"
     who = RunIdentity("run-000001", "me", str(tmp_path))
     nodes = resolve_nodes(parse_pipeline(text.replace("CACHE", "{enable: true}"), "run.yaml"), who)
-    assert [line[: len(start)] for line, start in zip(notes(nodes, ""), said, strict=True)] == said
+    for trace in (False, True):
+        told = notes(nodes, "", trace=trace)
+        assert [line[: len(start)] for line, start in zip(told, said, strict=True)] == said
     assert notes(resolve_nodes(parse_pipeline(text.replace("CACHE", "{enable: false}"), "run.yaml"), who), "") == []
 
 
