@@ -83,11 +83,11 @@ def opened_leaves(
 
 
 def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict[str, str]:
-    """Return the leaves that `opened_leaves` found for a result, with what their files are now.
+    """Return leaves that `opened_leaves` has found, with what their files are now.
 
     Errors as of `Digester.of`.
     """
-    return {name: _now(os.path.join(root, name[len(READ) :]), digester) for name in leaves if name.startswith(READ)}
+    return {name: _now(os.path.join(root, name[len(READ) :]), digester) for name in leaves}
 
 
 def _now(path: str, digester: Digester) -> str:

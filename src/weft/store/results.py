@@ -240,7 +240,7 @@ class ResultCache:
         if not (recipe.inputs or recipe.scopes):
             return _key_of(static, leaves, dynamic)
         artifacts = Digester(self.index, self._now_ns, stopped=stopped)
-        files = Digester(self.index, self._now_ns, ignore=LEFT_OUT, stopped=stopped)
+        files = self._digester(stopped)
         for name, paths in recipe.inputs.items():
             foreseen = [known[path] for path in paths if path in known] if known else []
             if recipe.mode == PADDLEFLOW:
@@ -284,15 +284,18 @@ class ResultCache:
 
     def _change_of_opened(self, entry: Entry, root: str) -> str:
         """Return the first change of a file that the execution of a result opened, "" without any."""
+        then = {name: text for name, text in entry.leaves.items() if name.startswith(READ)}
+        if not then:
+            return ""
         try:
-            now = leaves_now(entry.leaves, root, self._digester())
+            now = leaves_now(then, root, self._digester())
         except WeftError as error:
             return error.message
-        then = {name: text for name, text in entry.leaves.items() if name in now}
         return "" if now == then else self.differences(then, now)[0]
 
-    def _digester(self) -> Digester:
-        return Digester(self.index, self._now_ns, ignore=LEFT_OUT)
+    def _digester(self, stopped: Callable[[], bool] = lambda: False) -> Digester:
+        """Return what reads files of users, among which derived ones do not count."""
+        return Digester(self.index, self._now_ns, ignore=LEFT_OUT, stopped=stopped)
 
     def _problem(self, entry: Entry) -> str:
         if not entry.outputs:

@@ -95,12 +95,18 @@ def test_a_partner_whose_disk_stays_full_fails_the_job_if_it_may(works, path):
     assert cause["message"].endswith("for 1 s: it has no room on its disk")
 
 
-def test_a_party_that_removes_the_initiator_of_a_job_ends_its_part_and_has_its_cores_back(works):
+def part_that_runs(works):
+    """Begin a job whose host holds cores and can send nothing. Return the job."""
     host = works.of["2"]
     host.asks = False
     works.full["2"] = {VALUES_PATH}
     job = works.of["1"].submit(toy_conf(), TOY)
     until(lambda: host.work.cores.holders() and host.status(job) == "running", "the part that runs")
+    return job
+
+
+def test_a_party_that_removes_the_initiator_of_a_job_ends_its_part_and_has_its_cores_back(works):
+    job = part_that_runs(works)
     works.remove("1", at="2")
     check_removed(works, job)
 
@@ -120,11 +126,7 @@ def test_a_part_ends_whose_initiator_is_removed_while_the_first_wish_is_on_its_w
 
 
 def test_a_wish_that_comes_after_the_removal_of_its_initiator_starts_nothing(works):
-    host = works.of["2"]
-    host.asks = False
-    works.full["2"] = {VALUES_PATH}
-    job = works.of["1"].submit(toy_conf(), TOY)
-    until(lambda: host.work.cores.holders() and host.status(job) == "running", "the part that runs")
+    host, job = works.of["2"], part_that_runs(works)
     works.remove("1", at="2")
     check_removed(works, job)
     (part,) = host.work.participations(job)
@@ -180,11 +182,7 @@ def test_a_job_whose_rows_were_deleted_runs_again_as_a_whole_alone(works):
 
 def removed_by_its_initiator(works):
     """Begin a job whose host holds cores and sends nothing; then its guest removes the host. Return the job."""
-    guest, host = works.of["1"], works.of["2"]
-    host.asks = False
-    works.full["2"] = {VALUES_PATH}
-    job = guest.submit(toy_conf(), TOY)
-    until(lambda: host.work.cores.holders() and host.status(job) == "running", "the part that runs")
+    guest, job = works.of["1"], part_that_runs(works)
     works.remove("2", at="1")
     assert guest.ended(job) == "failed"
     return job
