@@ -220,7 +220,7 @@ def test_probes_and_hooks_run_in_the_container(place: Place, engine: Engine):
         )
     hooked = f"{place.folder}/hooked" if isinstance(engine, FakePodman) else "/tmp/hooked"
     main_of(worker)["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", f"mkdir -p /tmp; touch {hooked}"]}}}
-    probe = {"exec": {"command": ["sh", "-c", "echo not well; exit 3"]}, "failureThreshold": 1}
+    probe = {"exec": {"command": ["sh", "-c", "echo not well; exit 3"]}, "failureThreshold": 1, "timeoutSeconds": 60}
     main_of(worker)["livenessProbe"] = {**probe, "initialDelaySeconds": 2}
     place.job(tfjob(Worker=worker))
     code, out, err = run(place, engine)
