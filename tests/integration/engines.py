@@ -1,4 +1,4 @@
-"""Container engines for tests: a program called podman that runs everything on this machine, and a true Podman."""
+"""Container engines for tests: a program called podman that runs everything on this machine, true Podman and Docker."""
 
 import json
 import os
@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+
+import pytest
 
 TRIAL = f"weft-trial-{os.getpid()}"
 IMAGE = f"localhost/weft-replica:{os.getpid()}"
@@ -99,6 +101,8 @@ class FakePodman:
     The command of a container is a process of this machine. A program called docker is there too, and does not answer.
     """
 
+    name = "podman"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for name in ("containers", "networks", "work"):
@@ -122,43 +126,67 @@ class FakePodman:
         return [*os.listdir(self.folder / "containers"), *os.listdir(self.folder / "networks")]
 
 
-class TruePodman:
-    """Podman as it is installed, with an image of a busybox."""
+class TrueEngine:
+    """Podman or Docker as it is installed, with an image of a busybox.
 
-    path = os.environ["PATH"]
+    A program that does not answer stands for the other one in `folder`, so that only this one can be taken.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        other = folder / ("docker" if name == "podman" else "podman")
+        other.write_text("#!/bin/sh\nexit 1\n")
+        other.chmod(0o755)
+        self.path = f"{folder}:{os.environ['PATH']}"
+
+    def ask(self, *words: str) -> str:
+        return subprocess.run([self.name, *words], capture_output=True, text=True, check=True).stdout
+
+    def containers(self) -> list[str]:
+        """Return the names of the containers of the image."""
+        return self.ask("ps", "--all", "--filter", f"ancestor={IMAGE}", "--format", "{{.Names}}").split()
 
     def left(self, label: str) -> list[str]:
         """Return the containers and networks with a label that are left."""
         chosen = ["--quiet", "--filter", f"label={label}"]
-        asked = (["ps", "--all", *chosen], ["network", "ls", *chosen])
-        answers = (subprocess.run(["podman", *one], capture_output=True, text=True, check=True) for one in asked)
-        return [word for answer in answers for word in answer.stdout.split()]
+        return [word for one in (("ps", "--all"), ("network", "ls")) for word in self.ask(*one, *chosen).split()]
 
 
 PROGRAMS = ("sh", "cat", "sleep", "test", "echo", "httpd", "wget", "mkdir", "hostname", "id", "ls", "touch", "true")
 
 
-def why_no_podman(folder: Path) -> str:
-    """Return why no container can be run here, "" where one can; makes the image."""
+def true_engine(name: str, folder: Path) -> TrueEngine:
+    """Return Podman or Docker with its image made; skip the test where it runs no container, with the reason."""
+    made = TrueEngine(name, folder)
+    if why := _why_not(name, folder):
+        pytest.skip(why)
+    return made
+
+
+def remove_image(engine: TrueEngine) -> None:
+    subprocess.run([engine.name, "rmi", "--force", IMAGE], capture_output=True, check=False)
+
+
+def _why_not(name: str, folder: Path) -> str:
     box = Path("/bin/busybox")
-    if shutil.which("podman") is None:
-        return "there is no podman"
+    if shutil.which(name) is None:
+        return f"there is no {name}"
     if not box.exists():
         return "there is no /bin/busybox to make an image of"
     image = folder / "image.tar"
     with tarfile.open(image, "w") as tar:
         tar.add(box, "bin/busybox")
-        for name in PROGRAMS:
-            link = tarfile.TarInfo(f"bin/{name}")
+        for program in PROGRAMS:
+            link = tarfile.TarInfo(f"bin/{program}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(link)
     trial = ["run", "--rm", "--init", "--network", TRIAL, IMAGE, "sh", "-c", ":"]
     commands = [["import", str(image), IMAGE], ["network", "create", TRIAL], trial]
     try:
         for words in commands:
-            done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=180, check=False)
+            done = subprocess.run([name, *words], capture_output=True, text=True, timeout=180, check=False)
             if done.returncode:
-                return f"podman {words[0]} does not work: {done.stderr.strip()[-200:]}"
+                return f"{name} {words[0]} does not work: {done.stderr.strip()[-200:]}"
     finally:
-        subprocess.run(["podman", "network", "rm", "--force", TRIAL], capture_output=True, check=False)
+        subprocess.run([name, "network", "rm", TRIAL], capture_output=True, check=False)
     return ""

@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.engines import IMAGE, why_no_podman
+from tests.integration.engines import IMAGE, remove_image, true_engine
 from tests.integration.places import plan_pipeline, until
 from tests.integration.test_pipeline import Place
 from weft.admin.control import send
@@ -260,22 +259,15 @@ class TestTheEnd:
         assert len(docker.asked("run")) == 2
 
 
-@pytest.fixture(scope="module")
-def podman(tmp_path_factory):
-    why = why_no_podman(tmp_path_factory.mktemp("image"))
-    if why:
-        pytest.skip(why)
-
-    def containers() -> list[str]:
-        command = ["podman", "ps", "--all", "--filter", f"ancestor={IMAGE}", "--format", "{{.Names}}"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-
-    yield containers
-    subprocess.run(["podman", "rmi", "--force", IMAGE], capture_output=True, check=False)
+@pytest.fixture(scope="module", params=["podman", "docker"])
+def true(request, tmp_path_factory):
+    found = true_engine(request.param, tmp_path_factory.mktemp("image"))
+    yield found
+    remove_image(found)
 
 
-class TestPodman:
-    def test_steps_run_in_their_images_and_are_used_again(self, place, podman):
+class TestTrueEngines:
+    def test_steps_run_in_their_images_and_are_used_again(self, place, true):
         one = step(
             "test ! -e /usr && pwd && echo $GREETING > {{out}}",
             docker_env=IMAGE,
@@ -285,20 +277,20 @@ class TestPodman:
         two = step("cat {{in}}", docker_env=IMAGE, deps="one", artifacts={"input": {"in": "{{one.out}}"}})
         place.write({"one": one, "two": two}, cache={"enable": True})
         for _ in range(2):
-            code, _, err = place.weft("run", "run.yaml", "--docker-env", "podman", "-q")
+            code, _, err = place.weft("run", "run.yaml", "--docker-env", true.name, "-q")
             assert code == 0, err
         assert place.log("one") == f"{place.folder}\n"
         assert place.log("two") == "hello\n"
         again = read_decisions(place.folder_of("run-000002"))
         assert [said["outcome"] for said in again] == ["hit", "hit"]
-        assert podman() == []
+        assert true.containers() == []
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-    def test_no_container_is_left(self, place, podman, number):
+    def test_no_container_is_left(self, place, true, number):
         place.write({"a": step("trap '' TERM; echo begun; while :; do sleep 1; done", docker_env=IMAGE)})
-        process = place.start("run", "run.yaml", "--docker-env", "podman")
+        process = place.start("run", "run.yaml", "--docker-env", true.name)
         until(lambda: (place.folder_of() / "logs" / "a.0.log").exists() and place.log("a"))
-        assert len(podman()) == 1
+        assert len(true.containers()) == 1
         process.send_signal(number)
         process.communicate(timeout=180)
-        until(lambda: podman() == [], "the removal of the container")
+        until(lambda: true.containers() == [], "the removal of the container")

@@ -1,28 +1,20 @@
-"""Training jobs in isolation `container`: with a fake engine, and with a true Podman where one works."""
+"""Training jobs in isolation `container`: with a fake engine, and with true Podman and Docker where they work."""
 
 import json
 import os
 import signal
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.engines import IMAGE, FakePodman, TruePodman, why_no_podman
+from tests.integration.engines import IMAGE, FakePodman, TrueEngine, remove_image, true_engine
 from tests.integration.places import RUN, until
 from tests.integration.test_training import Place, replica, tfjob
 from weft.store.state import read_status
 
-Engine = FakePodman | TruePodman
-
-
-@pytest.fixture(scope="session")
-def true_podman(tmp_path_factory) -> TruePodman:
-    why = why_no_podman(tmp_path_factory.mktemp("image"))
-    if why:
-        pytest.skip(why)
-    return TruePodman()
+Engine = FakePodman | TrueEngine
 
 
 @pytest.fixture
@@ -30,9 +22,31 @@ def fake(tmp_path) -> FakePodman:
     return FakePodman(tmp_path / "engine")
 
 
-@pytest.fixture(params=["fake", "true"])
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory) -> Iterator[TrueEngine]:
+    yield from _true("podman", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def docker(tmp_path_factory) -> Iterator[TrueEngine]:
+    yield from _true("docker", tmp_path_factory)
+
+
+def _true(name: str, folders: pytest.TempPathFactory) -> Iterator[TrueEngine]:
+    found = true_engine(name, folders.mktemp("engine"))
+    yield found
+    remove_image(found)
+
+
+@pytest.fixture(params=["fake", "podman", "docker"])
 def engine(request) -> Engine:
-    found: Engine = request.getfixturevalue("fake" if request.param == "fake" else "true_podman")
+    found: Engine = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=["podman", "docker"])
+def true(request) -> TrueEngine:
+    found: TrueEngine = request.getfixturevalue(request.param)
     return found
 
 
@@ -75,9 +89,9 @@ def test_replicas_run_in_their_images_and_nothing_is_left(place: Place, engine: 
     config, host, mounted = place.log("worker").splitlines()
     assert json.loads(config)["cluster"]["ps"] == ["echo-ps-0.team.svc:2222"]
     assert (host, mounted) == ("echo-worker-0", "one")
-    if isinstance(engine, TruePodman):
+    if isinstance(engine, TrueEngine):
         assert (place.folder_of() / "checkpoints" / "echo" / "c").read_text() == "kept\n"
-    assert "podman runs it" in err
+    assert f"{engine.name} runs it" in err
     assert engine.left(label(place)) == []
     assert place.alive() == []
 
@@ -206,7 +220,7 @@ def test_probes_and_hooks_run_in_the_container(place: Place, engine: Engine):
         )
     hooked = f"{place.folder}/hooked" if isinstance(engine, FakePodman) else "/tmp/hooked"
     main_of(worker)["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", f"mkdir -p /tmp; touch {hooked}"]}}}
-    probe = {"exec": {"command": ["sh", "-c", "echo not well; exit 3"]}, "failureThreshold": 1}
+    probe = {"exec": {"command": ["sh", "-c", "echo not well; exit 3"]}, "failureThreshold": 1, "timeoutSeconds": 60}
     main_of(worker)["livenessProbe"] = {**probe, "initialDelaySeconds": 2}
     place.job(tfjob(Worker=worker))
     code, out, err = run(place, engine)
@@ -274,28 +288,20 @@ def test_the_container_of_a_killed_guardian_is_removed_at_once(place: Place, eng
         assert verbs.index("rm") < verbs.index("ps")
 
 
-class TestPodman:
-    def test_replicas_find_each_other_and_their_sidecars(self, place: Place, true_podman: TruePodman):
-        serve = "mkdir -p /tmp/w; echo served > /tmp/w/index.html; httpd -f -p 2222 -h /tmp/w"
-        server = box(serve, terminationGracePeriodSeconds=5)
-        main_of(server)["ports"] = [{"containerPort": 2222, "name": "tfjob-port"}]
-        main_of(server)["readinessProbe"] = {"httpGet": {"path": "/", "port": "tfjob-port"}, "periodSeconds": 1}
-        ask = "until wget -qO- http://localhost:2222/ 2> /dev/null; do sleep 0.1; done; sleep 600"
-        side = {"name": "side", "image": IMAGE, "command": ["sh", "-c", ask]}
-        server["template"]["spec"]["containers"].append(side)
-        chief = box("until wget -qO- http://echo-ps-0.team.svc:2222/ 2> /dev/null; do sleep 0.1; done")
-        place.job(tfjob(Chief=chief, PS=server))
-        code, out, err = run(place, true_podman)
-        assert code == 0, out + err
-        assert place.log("chief") == "served\n"
-        side_log = place.folder_of() / "logs" / "containers" / "ps.0.side.0.log"
-        assert side_log.read_text() in ("served\n", "")
-        assert read_status(place.folder_of())[0]["events"]
-        assert true_podman.left(label(place)) == []
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _without_image():
-    yield
-    if subprocess.run(["sh", "-c", "command -v podman"], capture_output=True, check=False).returncode == 0:
-        subprocess.run(["podman", "rmi", "--force", IMAGE], capture_output=True, check=False)
+def test_replicas_find_each_other_and_their_sidecars(place: Place, true: TrueEngine):
+    serve = "mkdir -p /tmp/w; echo served > /tmp/w/index.html; httpd -f -p 2222 -h /tmp/w"
+    server = box(serve, terminationGracePeriodSeconds=5)
+    main_of(server)["ports"] = [{"containerPort": 2222, "name": "tfjob-port"}]
+    main_of(server)["readinessProbe"] = {"httpGet": {"path": "/", "port": "tfjob-port"}, "periodSeconds": 1}
+    ask = "until wget -qO- http://localhost:2222/ 2> /dev/null; do sleep 0.1; done; sleep 600"
+    side = {"name": "side", "image": IMAGE, "command": ["sh", "-c", ask]}
+    server["template"]["spec"]["containers"].append(side)
+    chief = box("until wget -qO- http://echo-ps-0.team.svc:2222/ 2> /dev/null; do sleep 0.1; done")
+    place.job(tfjob(Chief=chief, PS=server))
+    code, out, err = run(place, true)
+    assert code == 0, out + err
+    assert place.log("chief") == "served\n"
+    side_log = place.folder_of() / "logs" / "containers" / "ps.0.side.0.log"
+    assert side_log.read_text() in ("served\n", "")
+    assert read_status(place.folder_of())[0]["events"]
+    assert true.left(label(place)) == []
