@@ -155,4 +155,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *({"remote", "tensor"} & globals().keys())})
+    from importlib.util import find_spec
+
+    missing = () if find_spec("duckdb") and find_spec("pyarrow") else _HOMES["weft.queries"]  # they would raise
+    return sorted({*__all__, *({"remote", "tensor"} & globals().keys())} - {*missing})

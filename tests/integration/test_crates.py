@@ -254,3 +254,36 @@ def test_names_that_are_no_text_have_escapes(weft, place):
             assert "outputs/a/o/x\\udcff" in archive.namelist()
     else:
         assert (weft.folder / "crate" / "outputs" / "a" / "o" / "x\\udcff").exists()
+
+
+PRIVATE = """
+name: private
+entry_points:
+  a:
+    command: >-
+      mkdir {{folder}} {{folder}}/in && echo k > {{folder}}/in/key && chmod 700 {{folder}}/in && chmod 755 {{folder}} &&
+      echo s > {{secret}} && chmod 600 {{secret}} && echo '#!/bin/sh' > {{tool}} && chmod 755 {{tool}}
+    artifacts: {output: [folder, secret, tool]}
+"""
+MODES = {"folder": 0o755, "folder/in": 0o700, "secret": 0o600, "tool": 0o755}
+
+
+def modes_in(crate: Path) -> dict[str, int]:
+    """Return the modes of the outputs in the crate of a folder, by their paths below that of the step."""
+    [top] = [path.parent for path in crate.rglob("tool")]
+    return {name: (top / name).stat().st_mode & 0o777 for name in MODES}
+
+
+def test_private_outputs_stay_private(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(PRIVATE)
+    weft = Commands(tmp_path)
+    weft("run", "run.yaml")
+    weft("export", "@last", "-o", "crate")
+    assert modes_in(tmp_path / "crate") == MODES
+    assert (tmp_path / "crate").stat().st_mode & 0o777 == 0o755
+    weft("export", "@last", "-o", "crate.zip")
+    assert (tmp_path / "crate.zip").stat().st_mode & 0o777 == 0o600
+    with zipfile.ZipFile("crate.zip") as file:
+        found = {one.filename.rstrip("/"): (one.external_attr >> 16) & 0o777 for one in file.infolist()}
+    assert {name: mode for path, mode in found.items() for name in MODES if path.endswith(f"/{name}")} == MODES

@@ -37,10 +37,10 @@ _ALIASES: Final = {
 }
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _LONGEST: Final = 1_000_000_000
 _ROUNDING: Final = 1e-6
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?[hms])+")
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
 _ZONE: Final = re.compile(r"(?:CRON_TZ|TZ)=(\S+)\s+(.*)")
 _HINT: Final = "Five fields: minute, hour, day of the month, month, day of the week, such as 0 8 * * 1-5"
 
@@ -199,9 +199,11 @@ def _number(text: str, of: _Field) -> int:
 
 
 def _duration(text: str) -> float:
-    seconds = 0.0
-    if _DURATION.fullmatch(text):
-        seconds = sum(float(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text))
+    if not _DURATION.fullmatch(text):
+        raise UsageError(
+            f"@every {text}: not a time", hint="Write numbers with d, h, m or s, such as: @every 1d, @every 1h30m"
+        )
+    seconds = sum(float(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"[\d.]+[dhms]", text))
     if not 1 <= seconds <= _LONGEST:
         raise UsageError(f"@every {text}: the time must be 1 to {_LONGEST:,} seconds", hint="For example: @every 1h30m")
     if abs(seconds - round(seconds)) > _ROUNDING:

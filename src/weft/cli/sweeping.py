@@ -104,13 +104,13 @@ def sweep(
         request = wishes.request(context, Path(os.path.abspath(context.cwd / file)), name, labels)
     context.wiring().make_ready(settings.backend)
     silent = as_json or settings.quiet
-    context.hint = "To go on with the points that are left: weft sweep --resume @last"
     found = service.sweep(
         request,
         **structs.asdict(how),
         flags={key: str(value) for key, value in own.items()},
         say=(lambda _: None) if silent else (lambda line: context.say(clean(line))),
     )
+    context.hint = f"To go on with the points that are left: weft sweep --resume {found.plan.id}"
     warn(context, found.warnings)
     if not silent:
         sampled = f", chosen with seed {found.plan.seed}" if how.sample is not None else ""

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import stat
+import time
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CHUNK: Final = 1 << 20
+_FILE: Final = 0o666
+_FOLDER: Final = 0o777
+_OWN_FILE: Final = 0o600
+_OWN_FOLDER: Final = 0o700
 
 
 class CrateFile(Struct, frozen=True):
@@ -32,12 +37,15 @@ class CrateFile(Struct, frozen=True):
 class CrateTarget(Protocol):
     """What the files of a crate are written to."""
 
-    def open(self, name: str) -> Any:
-        """Open a new file for bytes, a context manager; `name` is its path from the top."""
+    def open(self, name: str, mode: int = _FILE) -> Any:
+        """Open a new file for bytes, a context manager; `name` is its path from the top.
+
+        Others have no right to it that is not in `mode`.
+        """
         ...
 
-    def make_folder(self, name: str) -> None:
-        """Make a folder, if no file in it has made it."""
+    def make_folder(self, name: str, mode: int = _FOLDER) -> None:
+        """Make a folder, if no file in it has made it; others have no right to it that is not in `mode`."""
         ...
 
     def finish(self) -> None:
@@ -50,19 +58,27 @@ class CrateTarget(Protocol):
 
 
 class _FolderTarget:
+    """A folder whose draft only its owner can enter, since private files are in it before private folders are."""
+
     def __init__(self, place: Path) -> None:
         self._place, self._draft = place, place.with_name(f".{place.name[:100]}.{os.getpid()}")
         self._draft.mkdir()
+        self._folders = {self._draft: stat.S_IMODE(self._draft.stat().st_mode)}
+        self._draft.chmod(_OWN_FOLDER)
 
-    def open(self, name: str) -> IO[bytes]:
+    def open(self, name: str, mode: int = _FILE) -> IO[bytes]:
         path = self._draft / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("xb")
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode | _OWN_FILE), "wb")
 
-    def make_folder(self, name: str) -> None:
-        (self._draft / name).mkdir(parents=True, exist_ok=True)
+    def make_folder(self, name: str, mode: int = _FOLDER) -> None:
+        path = self._draft / name
+        path.mkdir(parents=True, exist_ok=True)
+        self._folders[path] = stat.S_IMODE(path.stat().st_mode) & (mode | _OWN_FOLDER)
 
     def finish(self) -> None:
+        for path, mode in reversed(self._folders.items()):  # last, since nothing can be added to some of them then
+            path.chmod(mode)
         self._draft.replace(self._place)  # an empty folder of that name may be there
 
     def discard(self) -> None:
@@ -70,21 +86,33 @@ class _FolderTarget:
 
 
 class _ZipTarget:
+    """A ZIP file with the modes of its files; it can be read by those who can read each file in it."""
+
     def __init__(self, place: Path) -> None:
         from zipfile import ZIP_DEFLATED, ZipFile
 
         self._place, self._draft = place, place.with_name(f".{place.name[:100]}.{os.getpid()}")
         self._file = self._draft.open("xb")
+        self._mode = stat.S_IMODE(os.fstat(self._file.fileno()).st_mode)
+        os.fchmod(self._file.fileno(), self._mode & _OWN_FILE)
         self._zip = ZipFile(self._file, "w", ZIP_DEFLATED)
 
-    def open(self, name: str) -> IO[bytes]:
-        return self._zip.open(name, "w", force_zip64=True)
+    def open(self, name: str, mode: int = _FILE) -> IO[bytes]:
+        from zipfile import ZIP_DEFLATED, ZipInfo
 
-    def make_folder(self, name: str) -> None:
-        self._zip.mkdir(name)
+        entry = ZipInfo(name, time.localtime()[:6])
+        entry.compress_type = ZIP_DEFLATED
+        entry.external_attr = (stat.S_IFREG | mode) << 16
+        self._mode &= mode | _OWN_FILE
+        return self._zip.open(entry, "w", force_zip64=True)
+
+    def make_folder(self, name: str, mode: int = _FOLDER) -> None:
+        self._zip.mkdir(name, mode)
+        self._mode &= mode | _OWN_FILE
 
     def finish(self) -> None:
         self._zip.close()
+        os.fchmod(self._file.fileno(), self._mode)
         self._file.close()
         self._draft.replace(self._place)
 
@@ -129,16 +157,17 @@ def add_text(target: CrateTarget, name: str, text: str) -> CrateFile:
 
 
 def add_file(target: CrateTarget, name: str, source: Path) -> CrateFile | None:
-    """Add a copy of a plain file; None: it is a link, or no plain file, or gone."""
+    """Add a copy of a plain file, for those who can read it; None: it is a link, or no plain file, or gone."""
     try:
         fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     digest, size = hashlib.sha256(), 0
     with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
             return None
-        with target.open(name) as copy:
+        with target.open(name, stat.S_IMODE(mode) & _FOLDER) as copy:
             while data := file.read(_CHUNK):
                 digest.update(data)
                 size += len(data)
@@ -154,10 +183,10 @@ def digest_file(name: str, source: Path) -> CrateFile | None:
 class _Nowhere:
     """Takes files and keeps none."""
 
-    def open(self, name: str) -> IO[bytes]:
+    def open(self, name: str, mode: int = _FILE) -> IO[bytes]:
         return open(os.devnull, "wb")
 
-    def make_folder(self, name: str) -> None:
+    def make_folder(self, name: str, mode: int = _FOLDER) -> None:
         """Nothing is to be made."""
 
     def finish(self) -> None:

@@ -10,6 +10,7 @@ import json
 import mimetypes
 import os
 import re
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -246,6 +247,11 @@ class _Crate:
         """Add a folder with all of its plain files."""
         inside = []
         for above, folders, files in os.walk(source):
+            if self._with_outputs:
+                mode = stat.S_IMODE(os.stat(above).st_mode)
+                self._target.make_folder(
+                    _as_text(os.path.normpath(os.path.join(name, os.path.relpath(above, source)))), mode
+                )
             folders.sort()
             links = [name for name in folders if os.path.islink(os.path.join(above, name))]
             for file in sorted([*files, *links]):
@@ -262,7 +268,6 @@ class _Crate:
         id = f"{quote(name)}/"
         if not self._with_outputs:
             return self._add(f"#{id}", "CreativeWork", name=source.name, exampleOfWork=_ref(formal), hasPart=inside)
-        self._target.make_folder(name)
         self._parts.append(id)
         return self._add(id, "Dataset", name=source.name, exampleOfWork=_ref(formal), hasPart=inside)
 

@@ -124,6 +124,8 @@ class EventStream:
         if job.built:
             self._published(job.inspector.published)
             self._catch_up(job)
+            for row in job.inspector.vertices:
+                self._moved(row)
             for lease in job.leases.values():
                 self._launched(lease)
         self._send()
@@ -178,8 +180,6 @@ class EventStream:
         for row in job.inspector.vertices:
             if row.n > 0 and (row.finished or _FATAL in row.state):
                 self._of(row.id).look_everywhere(job)
-            if job.outcome is None:
-                self._moved(row)
 
     def _moved(self, row: VertexRow) -> None:
         if row.status in _BEGUN:

@@ -18,6 +18,7 @@ from weft.graph.logical import VertexKind
 from weft.model.chunks import ChunkRef
 from weft.model.errors import (
     CapacityError,
+    GraphError,
     InternalError,
     NotFoundError,
     RunCancelledError,
@@ -253,7 +254,8 @@ class Run:
         self._session.loop.finish(self._job, vertex, text("reason", reason))
 
     def _task_row(self, node: Any) -> VertexRow:
-        """Return the record of a vertex. NotFoundError: there is none."""
+        """Return the record of a vertex. NotFoundError: there is none. GraphError: it is of another graph."""
+        self.check_own(node)
         name = text("node", getattr(node, "id", node))
         row = self._job.inspector.vertex(name)
         if row is None:
@@ -261,6 +263,16 @@ class Run:
             hint = did_you_mean(name, names, f"It has: {', '.join(names[:10])}")
             raise NotFoundError(f"{self._job.graph.name} has no vertex {name[:100]!r}", hint=hint)
         return row
+
+    def check_own(self, node: Any) -> None:
+        """Check that a node is of the graph of this run, or of one with its name. GraphError: it is not."""
+        graph = getattr(node, "graph", None)
+        if graph is not None and graph.name != self._job.graph.name:
+            raise GraphError(
+                f"vertex {node.id!r} belongs to graph {graph.name!r}, and this is a run of {self._job.graph.name!r}",
+                subject=node.id,
+                rule="foreign-node",
+            )
 
     @property
     def priority(self) -> int:
@@ -652,7 +664,11 @@ class Results:
         return row.id, job.backend.column(row.id, *job.inspector.column(row.id))
 
     def row(self, node: Any) -> VertexRow:
-        """Return the record of a vertex whose values are kept. NotFoundError: they are not kept."""
+        """Return the record of a vertex whose values are kept.
+
+        NotFoundError: they are not kept. GraphError: the node is of another graph.
+        """
+        self._run.check_own(node)
         name = getattr(node, "id", node)
         if not isinstance(name, str):
             raise UsageError(f"a result is named by a node or a vertex id, not by {shown(name)}")

@@ -42,6 +42,7 @@ def times(text: str, count: int, zone: str = "UTC", begin: float = BEGIN) -> lis
         ("@yearly", ["2025-01-01 00:00:00"]),
         ("@every 1.1m", ["2024-02-27 10:04:36", "2024-02-27 10:05:42"]),
         ("@every 1h30m", ["2024-02-27 11:33:30", "2024-02-27 13:03:30"]),
+        ("@every 1d12h", ["2024-02-28 22:03:30", "2024-03-01 10:03:30"]),
     ],
 )
 def test_when(text, expected):
@@ -52,7 +53,7 @@ def test_when(text, expected):
     "text",
     ["0 0 * * 7", "0 0 L * *", "@reboot", "0 0 * * * *", "0 0 30 2 *", "", "* * * *", "60 * * * *", "*/0 * * * *",
      "5-1 * * * *", "a * * * *", "1,, * * * *", "*-5 * * * *", "@every 0s", "@every -1m", "@every 5", "@every",
-     "@every 1.5s", "@every 1h0.25s",
+     "@every 1.5s", "@every 1h0.25s", "@every 1w",
      "CRON_TZ=No/Where * * * * *", "CRON_TZ=../../etc/passwd * * * * *", "* " * 200, "٣ * * * *", "0 0 31 2,4 *"],
 )  # fmt: skip
 def test_what_is_refused(text):

@@ -207,6 +207,15 @@ def test_events_that_were_missed_come_first(session):
     assert events[-1].kind == "ended"
 
 
+def test_an_ended_run_tells_the_states_of_its_vertices(session):
+    graph = weft.Graph("ended")
+    graph.map(double, range(3), name="a")
+    made = session.submit(graph)
+    made.wait()
+    found = [(event.kind, event.vertex, event.message) for event in run(all_events(made))]
+    assert found == [("finished", "a", ""), ("vertex", "a", "done"), ("ended", "", "succeeded")]
+
+
 def test_failures_come_with_their_messages(session):
     begun = begin(session, three_fails, range(8), on_failure=weft.OnFailure.CONTINUE)
     events = run(all_events(begun))

@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.remote as wr
 import weft.tensor as wt
-from weft.model.errors import OutOfMemoryError, ProgramError
+from weft.model.errors import GraphError, OutOfMemoryError, ProgramError
 
 
 def counted_up():
@@ -95,3 +95,22 @@ def test_a_task_may_wait_for_a_run_while_a_worker_is_left():
     made = g.add(nested)
     with weft.Session(workers=2) as session:
         assert session.run(g)[made] == [7]
+
+
+def test_a_node_of_another_graph_names_no_result():
+    def with_score(name):
+        graph = weft.Graph(name)
+        return graph, graph.add(str, items=[name], name="score").keep()
+
+    (train, score), (test, other), (_, again) = with_score("train"), with_score("test"), with_score("train")
+    with weft.Session(workers=1) as session:
+        run = session.submit(train)
+        results = run.result()
+        assert results[score] == results["score"] == results[again] == ["train"]
+        uses = [results.__getitem__, results.value, results.finished, results.keep, run.as_completed, run.stop]
+        for use in uses:
+            with pytest.raises(
+                GraphError, match="vertex 'score' belongs to graph 'test', and this is a run of 'train'"
+            ):
+                use(other)
+        assert session.run(test)[other] == ["test"]

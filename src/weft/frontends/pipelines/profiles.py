@@ -72,11 +72,11 @@ def profile_in(text: str, file: str, name: str) -> Profile:
     """
     tree = yaml.load(text, Problems(file, PIPELINE_FILE))
     own = _entry(_entry(tree, _EXTRA), "profiles")
-    return profile_of_values(_plain(own) if isinstance(own, yaml.Mapping) else {}, file, name)
+    return profile_of_values(_plain(own) if isinstance(own, yaml.Mapping) else {}, file, name, text)
 
 
-def profile_of_values(own: Mapping[str, Any], file: str, name: str) -> Profile:
-    """Return a profile of a file with these profiles; otherwise as `profile_in`."""
+def profile_of_values(own: Mapping[str, Any], file: str, name: str, text: str = "") -> Profile:
+    """Return a profile of a file with these profiles; otherwise as `profile_in`. `text` is that of a file in YAML."""
     table, source = project_table(Path(file).absolute().parent, "profiles")
     for one, values in table.items():
         problems = Problems(str(source), PIPELINE_FILE)
@@ -87,7 +87,23 @@ def profile_of_values(own: Mapping[str, Any], file: str, name: str) -> Profile:
         hint = f"There are: {choices(known)}" if known else "Write one under x-weft: {profiles: ...}, or in weft.toml"
         raise UsageError(f"{file} has no profile {name[:60]!r}", hint=did_you_mean(name, known, hint))
     found = _over(node_of(own.get(name), START), node_of(table.get(name), START), deep=3)
-    return Profile(name, {} if found is None or is_null(found) else _plain(found))
+    values = {} if found is None or is_null(found) else _plain(found)
+    if gone := _outdone(
+        *[dict(flattened((one.get(name) or {}).get("parameters") or {})) for one in (table, own)], text, file
+    ):
+        values["parameters"] = {key: one for key, one in flattened(values["parameters"]) if key not in gone}
+    return Profile(name, values)
+
+
+def _outdone(below: Mapping[str, Any], above: Mapping[str, Any], text: str, file: str) -> set[str]:
+    """Return the keys `step.parameter` of `below` that a bare name of `above` sets too."""
+    gone = {key for key in below if "." in key and key not in above and key.rpartition(".")[2] in above}
+    if gone and text:
+        from weft.frontends.pipelines.check import parse_pipeline
+        from weft.frontends.pipelines.overrides import outdone
+
+        return outdone(parse_pipeline(text, file), gone, above)
+    return gone
 
 
 def _plain(node: yaml.Node) -> Any:

@@ -106,12 +106,30 @@ def test_the_project_has_profiles_too_and_the_file_wins_word_by_word(file):
     """
     (file.parent / "weft.toml").write_text(textwrap.dedent(words))
     found = profile_of(str(file), "big")
-    assert found.parameters == {"rows": 100, "first.rows": 4, "second.rows": 200}
+    assert found.parameters == {"rows": 100, "second.rows": 200}
     assert found.settings == {"workers": 2, "memory": "2GiB", "docker_env": "require"}
     first = load_pipeline(str(file), profile="big").pipeline.steps["first"]
-    assert (first.timeout_s, first.retry, first.parameters["rows"].value) == (90, Retry(user=5), 4)
+    assert (first.timeout_s, first.retry, first.parameters["rows"].value) == (90, Retry(user=5), 100)
     assert profile_of(str(file), "mine").settings == {"workers": 1}
     assert load_settings(start=file.parent, environ={}).workers == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "project", "expected"),
+    [("n: 1", '"a.n" = 55', 1), ("n: 1, a.n: 7", '"a.n" = 55', 7), ("m: 1", '"a.n" = 55', 55)],
+)
+def test_a_bare_name_of_the_file_wins_over_a_step_of_the_project(tmp_path, own, project, expected):
+    text = f"""
+    name: p
+    x-weft: {{profiles: {{one: {{parameters: {{{own}}}}}}}}}
+    entry_points:
+      a: {{command: "echo {{{{n}}}}", parameters: {{n: 0}}}}
+      b: {{command: "echo {{{{m}}}}", parameters: {{m: 0}}}}
+    """
+    file = tmp_path / "run.yaml"
+    file.write_text(textwrap.dedent(text))
+    (tmp_path / "weft.toml").write_text(f"[profiles.one]\nparameters = {{{project}}}\n")
+    assert load_pipeline(str(file), profile="one").pipeline.steps["a"].parameters["n"].value == expected
 
 
 def test_an_unknown_name_gets_a_suggestion(file):
