@@ -104,14 +104,17 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
 
 def _load_codec() -> None:
     """Load `msgspec` without `typing_extensions`, which takes as long as the rest of it: all that it needs from there
-    it finds in `typing` too.
+    it finds in `typing` too. Nor does it need the expressions of the modules that it loads.
     """
+    from weft.model.patterns import late_patterns
+
     if "typing_extensions" in sys.modules:
         return
     modules: dict[str, Any] = sys.modules
     modules["typing_extensions"] = None  # an import raises ImportError
     try:
-        import msgspec  # noqa: F401
+        with late_patterns():
+            import msgspec  # noqa: F401
     finally:
         del modules["typing_extensions"]
 
