@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, NotFoundError, WeftError
@@ -32,7 +31,7 @@ _LONGEST_ID: Final = 128
 _NO_PROJECTS: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
-class Target(Struct, frozen=True):
+class Target(NamedTuple):
     """A run, or a step of it ("" for the run), or one attempt of the step, counted from 0."""
 
     run: str
