@@ -11,14 +11,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
+import yaml
 from msgspec import Struct, field
 
 from weft.documents.problems import FilePosition, show
 from weft.model.errors import InputLimitError
-from weft.model.patterns import late_pattern, late_patterns
-
-with late_patterns():
-    import yaml
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping as ReadOnly

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from threading import Lock
 from typing import TYPE_CHECKING, Any, AnyStr, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_replacing = Lock()
 
 
 class _LatePattern:
@@ -39,12 +36,11 @@ def late_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 def late_patterns() -> Iterator[None]:
     """Have the modules that are loaded meanwhile compile their expressions at the first use.
 
-    For libraries that use their expressions by methods alone.
+    For libraries that use their expressions by methods alone, in a process that has no other thread yet.
     """
-    with _replacing:
-        compile_now = re.compile
-        re.compile = cast("Any", late_pattern)
-        try:
-            yield
-        finally:
-            re.compile = compile_now
+    compile_now = re.compile
+    re.compile = cast("Any", late_pattern)
+    try:
+        yield
+    finally:
+        re.compile = compile_now
