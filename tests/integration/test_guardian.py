@@ -686,6 +686,20 @@ class TestGuardianPool:
         pool.close()
         assert opened.returncode == 0
 
+    def test_has_a_guardian_for_each_command_that_is_expected(self):
+        pool = GuardianPool()
+        pool.expect_commands(3)
+        pool.open()
+        assert pool._process is not None
+        process = pool._process.pid
+        wait_until(lambda: len(child_rows(process)) == 4, what="three, and the one that stands by")
+        started = [pool.start() for _ in range(3)]
+        assert not pool._idle
+        assert len(child_rows(process)) == 4
+        for one in started:
+            one.close()
+        pool.close()
+
     def test_of_a_fork_is_its_own(self, tmp_path):
         code = (
             "import os, sys\n"

@@ -10,7 +10,7 @@ from weft.admin.settings import Settings, SettingSource
 from weft.runs.active import RunResult
 from weft.runs.reading import read_run
 from weft.runs.records import Record
-from weft.store import disk
+from weft.store import disk, libc
 from weft.wiring import load_pipeline, resume_run, run_pipeline
 
 A = {"command": "echo a > {{out}}", "artifacts": {"output": ["out"]}}
@@ -54,7 +54,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path, monkeypatch) -> Machine:
     found = Machine(tmp_path)
-    monkeypatch.setattr(disk, "flush_file_system", found.flush)
+    monkeypatch.setattr(libc, "flush_file_system", found.flush)
     monkeypatch.setattr(disk, "sync_file", found.flush)
     return found
 

@@ -19,6 +19,8 @@ BROKEN_PIPE = 141
 CANNOT_WRITE = 74
 GARBAGE = 100_000
 """The number of new objects that starts a collection of cycles; loading modules alone makes half as many."""
+_READ_FILES = frozenset({"run", "plan", "sweep"})
+"""The commands that read a file in YAML in most cases."""
 
 
 def command() -> NoReturn:
@@ -90,7 +92,7 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
         import gc
 
         gc.set_threshold(GARBAGE)
-        _load_codec()
+        _load_libraries(words)
     from weft.cli.interrupts import interruptible
 
     with interruptible(sys.stderr if context is None else context.err) as interrupts:
@@ -102,16 +104,22 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
             return interrupts.exit_code
 
 
-def _load_codec() -> None:
+def _load_libraries(words: Sequence[str]) -> None:
     """Load `msgspec` without `typing_extensions`, which takes as long as the rest of it: all that it needs from there
-    it finds in `typing` too.
+    it finds in `typing` too. Nor does it need the expressions of the modules that it loads, nor PyYAML most of its own.
     """
+    from weft.model.patterns import late_patterns
+
     if "typing_extensions" in sys.modules:
         return
     modules: dict[str, Any] = sys.modules
     modules["typing_extensions"] = None  # an import raises ImportError
     try:
-        import msgspec  # noqa: F401
+        with late_patterns():
+            import msgspec  # noqa: F401
+
+            if words and words[0] in _READ_FILES and "--help" not in words and "-h" not in words:
+                import yaml  # noqa: F401
     finally:
         del modules["typing_extensions"]
 

@@ -93,7 +93,7 @@ class Invocation(Struct, frozen=True):
     wants: frozenset[str]
 
 
-class _Given(NamedTuple):
+class _Given(Struct, frozen=True):
     """An argument or an option of a command; `group` is the keyword that takes it as a field."""
 
     key: str
@@ -109,7 +109,7 @@ class _Given(NamedTuple):
     filled: bool = False
 
 
-class CommandEntry(NamedTuple):
+class CommandEntry(Struct, frozen=True):
     """A command or a group, or the text `module:attribute` of one that is not loaded yet.
 
     `about` is its help, by default that of its docstring; `verb` has the help of its parameters.
@@ -124,7 +124,7 @@ class CommandEntry(NamedTuple):
         if not isinstance(self.target, str):
             return self
         module, _, attribute = self.target.partition(":")
-        return self._replace(target=getattr(__import__(module, fromlist=[attribute]), attribute))
+        return structs.replace(self, target=getattr(__import__(module, fromlist=[attribute]), attribute))
 
     @property
     def summary(self) -> str:
@@ -344,15 +344,15 @@ def _given(
             types = typing.get_type_hints(hint, include_extras=True)
             for field in structs.fields(hint):
                 one = _one(field.name, types[field.name], verb, function)
-                found.append(one._replace(group=key, required=field.required))
+                found.append(structs.replace(one, group=key, required=field.required))
             continue
         one = _one(key, hint, verb, function)
         if not one.names:
             wants.add(key)
             continue
-        one = one._replace(many=one.many or several, required=required)
+        one = structs.replace(one, many=one.many or several, required=required)
         if by_place:
-            one = one._replace(by_place=True, names=(key.upper(),))
+            one = structs.replace(one, by_place=True, names=(key.upper(),))
         found.append(one)
     return found, frozenset(wants), groups
 

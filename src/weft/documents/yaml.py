@@ -147,7 +147,7 @@ def plain_value(text: str) -> Value:
         return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    if _INT.fullmatch(text):
+    if _is_decimal(text) or _INT.fullmatch(text):
         return _bounded(int(text)) if len(text) <= 20 else _too_long()
     if _INT_OTHER_BASE.fullmatch(text):
         return _bounded(int(text, 0))
@@ -164,10 +164,17 @@ def plain_value(text: str) -> Value:
     raise ValueError("a number must be finite; use quotes if it is text")
 
 
+def _is_decimal(text: str) -> bool:
+    """Whether a text is a number of digits alone, as most numbers are; an expression would have to be compiled."""
+    return text.isascii() and text.isdigit() and (text[0] != "0" or text == "0")
+
+
 def plain_value_1_1(text: str) -> Value:
     """Return the value of unquoted `text` in YAML 1.1 without times, as Kubernetes reads it; errors: see above."""
     if text in _CONSTANTS_1_1:
         return _CONSTANTS_1_1[text]
+    if _is_decimal(text):
+        return plain_value(text)
     digits = text.replace("_", "") if _UNDERSCORED.fullmatch(text) else text
     if _BINARY.fullmatch(digits):
         return _bounded(int(digits, 2))
@@ -198,6 +205,8 @@ def _check_text(text: str, builder: _Builder) -> None:
     # The length in characters bounds the cost of encoding; the documented limit is in bytes.
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         builder.over(FilePosition(1, 1), f"the file is larger than {MAX_BYTES // 1024} KiB")
+    if all(map(str.isprintable, text.split("\n"))):  # as most files; the expression takes a while to compile
+        return
     found = _FORBIDDEN.search(text)
     if found:
         start = text.rfind("\n", 0, found.start()) + 1

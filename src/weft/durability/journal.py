@@ -26,7 +26,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft._version import __version__
-from weft.durability import snapshot
 from weft.durability.encoding import SCHEMAS, Reader, Schema, encode, read_mapping
 from weft.durability.pickles import to_pickle
 from weft.engine.master import Master
@@ -205,6 +204,8 @@ def replay_journal(graph: LogicalGraph, recorded: Recorded, managers: Mapping[st
     """Bring a new master to the end of the journal. ConflictError: the replay diverges."""
     tape = Tape()
     if recorded.snapshot:
+        from weft.durability import snapshot  # only long journals have one
+
         replayed = snapshot.load(recorded.snapshot, graph, managers, tape)
     else:
         header = recorded.header

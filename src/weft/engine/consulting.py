@@ -54,8 +54,7 @@ def _make(
     factory = managers[wanted.name]
     owner = f"the {role} {wanted.name!r} of {place}"
     try:
-        _check_parameters(owner, factory, wanted.params)
-        made = factory(**wanted.params)
+        made = _called(owner, factory, wanted.params)
     except GraphError as error:
         message = error.message if owner in error.message else f"{owner}: {error.message}"
         raise GraphError(message, subject=subject, rule=role, hint=error.hint) from None
@@ -69,39 +68,59 @@ def _make(
     return made
 
 
-def _check_parameters(owner: str, factory: ManagerFactory, params: Mapping[str, Any]) -> None:
-    """Raise GraphError for an unknown, missing or wrong parameter, by the annotations of the factory."""
+def _called(owner: str, factory: ManagerFactory, params: Mapping[str, Any]) -> VertexManager:
+    """Call a factory. GraphError: an unknown, missing or wrong parameter, by the annotations of the factory."""
     check_params(owner, "", params)
-    named, takes_any = _parameters_of(getattr(factory, "__wrapped__", factory))
+    kind = getattr(factory, "__wrapped__", factory)
+    hints = _hints_of(kind)
+    try:
+        if not all(_is_a(value, hints[name]) for name, value in params.items() if name in hints):
+            _check_parameters(owner, kind, params)
+        made: VertexManager = factory(**params)
+    except TypeError:
+        _check_parameters(owner, kind, params)
+        raise
+    return made
+
+
+def _check_parameters(owner: str, kind: Any, params: Mapping[str, Any]) -> None:
+    """Raise GraphError for an unknown, missing or wrong parameter. Only what was refused comes here: it takes long."""
+    named, takes_any = _parameters_of(kind)
     takes = f"Parameters: {', '.join(named) or 'none'}."
     for name in params:
         if name not in named and not takes_any:
             raise GraphError(f"{owner} has no parameter {name!r}", hint=takes)
-    for name, (required, text, hint) in named.items():
+    hints = _hints_of(kind)
+    for name, (required, text) in named.items():
         if name not in params:
             if required:
                 raise GraphError(f"{owner} has no {name}", hint=f"Give it in the params. {takes}")
-        elif hint is not None and not _is_a(params[name], hint):
+        elif name in hints and not _is_a(params[name], hints[name]):
             raise GraphError(f"{owner} has {name}={params[name]!r}, which is no {text}", hint=takes)
 
 
 @cache
-def _parameters_of(factory: Any) -> tuple[dict[str, tuple[bool, str, Any]], bool]:
-    """Return the parameters of a factory, whether each is required, the text of its type and the type (None: unknown),
-    and whether any other name is taken.
-    """
-    from inspect import Parameter, signature
+def _hints_of(kind: Any) -> dict[str, Any]:
+    """Return the types of the parameters of a factory that are known."""
     from typing import get_type_hints
 
-    parameters = signature(factory).parameters.values()
-    hints: dict[str, Any] = {}
     with suppress(AttributeError, NameError, TypeError):  # a function, or annotations for type checkers alone
-        hints = get_type_hints(next(vars(kind)["__init__"] for kind in factory.__mro__ if "__init__" in vars(kind)))
+        return get_type_hints(next(vars(one)["__init__"] for one in kind.__mro__ if "__init__" in vars(one)))
+    return {}
+
+
+@cache
+def _parameters_of(kind: Any) -> tuple[dict[str, tuple[bool, str]], bool]:
+    """Return the parameters of a factory, whether each is required and the text of its type, and whether any other
+    name is taken.
+    """
+    from inspect import Parameter, signature
+
+    parameters = signature(kind).parameters.values()
     named = {
         each.name: (
             each.default is Parameter.empty,
             each.annotation.__name__ if isinstance(each.annotation, type) else str(each.annotation),
-            hints.get(each.name),
         )
         for each in parameters
         if each.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

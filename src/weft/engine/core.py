@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappush
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import Struct, field
 
@@ -259,7 +259,7 @@ class Growth(Struct, frozen=True):
     bubbles: Sequence[Bubble] = ()
 
 
-class Hooks(NamedTuple):
+class Hooks(Struct, frozen=True):
     """The functions of the extensions, by the point at which the core calls them.
 
     The core refers to no extension. It calls a hook only after a check of plain data (`stage.bubble`, `stage.region`,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -233,7 +233,7 @@ class ControlledVertex(Protocol):
     def __iter__(self) -> Iterator[ControlledTask]: ...
 
 
-class ControlledBubble(NamedTuple):
+class ControlledBubble(Struct, frozen=True):
     """A whole bubble. `granted`: it holds its slots; `asks` is the number of slots that it waits for.
 
     `reason` tells why it waits for nodes, or why it can `never` get its slots: then the job fails, unless the

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.vertex import ENDED
@@ -44,7 +47,7 @@ _MOST: Final = 5
 _STARTED: Final = (LEASED, RUNNING, COMMITTING)
 
 
-class Wait(NamedTuple):
+class Wait(Struct, frozen=True):
     """One reason: `subject` is a vertex or task as displayed, `n` the number of its tasks that wait for it.
 
     `kind` is one of the words above, for programs; `text` is a clause about the subject. `request` is the number of a
@@ -93,7 +96,7 @@ def _recalled(core: Core, stage: Stage, wait: Wait) -> Wait:
     subject = core.bubbles[row.bubble].bubble.id if row.stage is None else stage.id
     subject = task_name(stage.id, row.index) if row.index >= 0 else subject
     awaited = [note for note in core.ring if note.kind is NoteKind.NODES_AWAITED and note.subject == subject]
-    return wait._replace(text=f"{wait.text}; {change_of(awaited[-1])}") if awaited else wait
+    return replace(wait, text=f"{wait.text}; {change_of(awaited[-1])}") if awaited else wait
 
 
 def _subjects(core: Core, subject: str) -> list[tuple[Stage, int | None]]:

@@ -45,16 +45,23 @@ class GuardianPool:
         self._pool_socket: socket.socket | None = None
         self._idle: list[socket.socket] = []
         self._modules: tuple[str, ...] = ()
+        self._commands = 0
 
     def expect(self, *modules: str) -> None:
         """Let the next process load modules of `weft.worker` that most commands need: guardians inherit them."""
         self._modules = modules
 
+    def expect_commands(self, number: int) -> None:
+        """Let `open` order a guardian for each of so many commands, which will begin together."""
+        self._commands = number
+
     def open(self) -> None:
-        """Start the process without waiting for it, so that the first command does not wait."""
+        """Start the process and the guardians that are expected, without waiting for them."""
         with self._lock, suppress(OSError):  # the first command reports the error
             if self._pool_socket is None:
                 self._pool_socket = self._open()
+                for _ in range(min(self._commands, IDLE)):
+                    self._idle.append(self._order())
 
     def start(self) -> socket.socket:
         """Return this end of the control socket of an idle guardian. InternalError: it cannot be started."""
@@ -65,22 +72,17 @@ class GuardianPool:
                     return known
                 known.close()
         try:
-            ours, theirs = socket.socketpair()
-            with theirs, ExitStack() as undo:
-                undo.callback(ours.close)
-                with self._lock:
-                    try:
-                        self._hand_over(theirs)
-                    except (BrokenPipeError, ConnectionResetError):
-                        self._close()
-                        self._hand_over(theirs)
-                undo.pop_all()
+            with self._lock:
+                try:
+                    return self._order()
+                except (BrokenPipeError, ConnectionResetError):
+                    self._close()
+                    return self._order()
         except OSError as error:
             raise InternalError(
                 f"the guardian of a command cannot be started: {error.strerror or error}",
                 hint=limit_advice(error) or "See that the system has processes and files left.",
             ) from error
-        return ours
 
     def take_back(self, control: socket.socket) -> None:
         """Keep the guardian of an ended command for the next one, if it has answered `again`."""
@@ -111,11 +113,17 @@ class GuardianPool:
         self._process = self._pool_socket = None
         self._idle = []
 
-    def _hand_over(self, control: socket.socket) -> None:
+    def _order(self) -> socket.socket:
+        """Return this end of the control socket of a guardian that is being forked."""
         if self._pool_socket is None:
             self._pool_socket = self._open()
-        handle = array.array("i", [control.fileno()])
-        self._pool_socket.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handle)])
+        ours, theirs = socket.socketpair()
+        with theirs, ExitStack() as undo:
+            undo.callback(ours.close)
+            handle = array.array("i", [theirs.fileno()])
+            self._pool_socket.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handle)])
+            undo.pop_all()
+        return ours
 
     def _open(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -153,7 +161,10 @@ class GuardianPool:
                 one.recv(1)  # until the process has ended
         self._idle = []
         if self._pool_socket is not None:
-            self._pool_socket.close()
+            with self._pool_socket as pool, suppress(OSError):  # it was killed, or does not end
+                pool.shutdown(socket.SHUT_WR)
+                pool.settimeout(PATIENCE_S)
+                pool.recv(1)  # until the process has ended: a wait with a limit looks from time to time alone
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(PATIENCE_S)
@@ -174,6 +185,7 @@ def _is_there(control: socket.socket) -> bool:
 _POOL = GuardianPool()
 open_guardian_pool = _POOL.open
 expect_in_guardians = _POOL.expect
+expect_commands = _POOL.expect_commands
 start_guardian = _POOL.start
 take_back_guardian = _POOL.take_back
 continue_guardians = _POOL.go_on

@@ -41,7 +41,7 @@ class BindMount(Struct, frozen=True):
     optional: bool = False
 
 
-class MountNamespace(NamedTuple):
+class MountNamespace(Struct, frozen=True):
     """The mounts that `weft.worker.mounting.enter` makes; `optional`: the command may start without them.
 
     Sources at or below the folders `held` are seen in the mount namespace of the process `holder`.

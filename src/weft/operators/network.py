@@ -125,7 +125,7 @@ class Sandbox(Struct, frozen=True, kw_only=True):
         }
 
 
-class ReplicaPlace(NamedTuple):
+class ReplicaPlace(Struct, frozen=True):
     """What the command of a replica needs: `sandbox` of its `CommandSpec`, mounts for `weft.operators.mounts.plan`
     beside those of its volumes, and its seat in isolation `container`.
     """

@@ -27,6 +27,9 @@ def after_end(
 
     Nothing of it changes how the run has ended: `note` reports what did not work.
     """
+    keep = service.settings.keep_last
+    if send is None and not keep:
+        return
     try:
         run = read_run(result.folder)
     except WeftError as error:  # its folder was moved while it ran
@@ -34,7 +37,6 @@ def after_end(
         return
     if send is not None and (problem := send(notice_of(run, result))):
         note(f"the notice about {run.id} was not delivered: {problem}")
-    keep = service.settings.keep_last
     if keep and result.state != SUSPENDED:
         try:
             gone = [row.id for row in service.prune(keep_last=keep, name=run.name, spared=run.id, note=note)]

@@ -5,9 +5,10 @@ methods of `RunService`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.model.errors import UsageError
 from weft.model.wording import with_article
@@ -25,7 +26,7 @@ TYPES: Final[Mapping[str, type]] = {
 """The types of arguments, and their types in JSON; `run` is a name of a run, `target` that of a run or a step."""
 
 
-class Argument(NamedTuple):
+class Argument(Struct, frozen=True):
     """One argument of a verb; with `many` it is a list of such values.
 
     `options` are its names on the command line, by default `--name`. With `bare` it may stand there without a value,
@@ -65,7 +66,7 @@ class Verb(Struct, frozen=True):
 
 _RUN: Final = Argument("run", "run", "An id, a unique prefix of one, a number, @last or @failed.")
 _TARGET: Final = Argument("target", "target", "RUN, RUN/STEP or RUN/STEP@ATTEMPT.")
-_SHOWN: Final = _TARGET._replace(help="RUN or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] is an item of a loop.")
+_SHOWN: Final = replace(_TARGET, help="RUN or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] is an item of a loop.")
 _CANCELLED: Final = "RUN, or RUN/STEP; RUN/STEP-2 or RUN/STEP[2] is an item of a loop, or a task of a vertex."
 _FILE: Final = Argument(
     "file",
@@ -209,7 +210,7 @@ VERBS: Final[Mapping[str, Verb]] = {
                 _NOTIFY,
                 Argument("gpus", "text", "The number of GPUs for tasks of a Python graph that request them."),
                 Argument("gpu_type", "text", "The type of these GPUs."),
-                _STORAGE._replace(help="The URL with the files of a run whose process was lost elsewhere."),
+                replace(_STORAGE, help="The URL with the files of a run whose process was lost elsewhere."),
             ),
             ("run",),
             changes=True,
@@ -219,9 +220,9 @@ VERBS: Final[Mapping[str, Verb]] = {
             "sweep",
             "Run a pipeline for each point of a grid of parameters: -p lr=0.1,0.01 -p depth=1..5.",
             (
-                _FILE._replace(help="A pipeline (YAML, or file.py:name)."),
+                replace(_FILE, help="A pipeline (YAML, or file.py:name)."),
                 _RUN_NAME,
-                _PARAMETERS._replace(help="A parameter with its values: NAME=VALUE,VALUE, 1..5, or 0..1..0.25."),
+                replace(_PARAMETERS, help="A parameter with its values: NAME=VALUE,VALUE, 1..5, or 0..1..0.25."),
                 *_NEW_RUN[1:],
                 *_WORKERS,
                 _TAGS,
@@ -236,7 +237,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "cancel",
             "Cancel a run: stop its tasks in order, then run its post_process. Or cancel one step: the others go on.",
             (
-                _RUN._replace(help=_CANCELLED),
+                replace(_RUN, help=_CANCELLED),
                 Argument("force", "flag", "Stop its post_process too."),
                 Argument("reason", "text", "The reason, for the records of the run."),
                 Argument("subject", "text", "A step, or one task of it: `step[3]`."),
@@ -277,7 +278,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             (
                 Argument("state", "text", "List only runs in this state."),
                 Argument("name", "text", "List only runs of this name."),
-                _TAGS._replace(help="List only runs with this tag: NAME=VALUE, or NAME with any value."),
+                replace(_TAGS, help="List only runs with this tag: NAME=VALUE, or NAME with any value."),
                 Argument("number", "count", "List at most this many; 0: all.", options=("-n", "--number")),
             ),
             ("runs", "total"),
@@ -365,8 +366,8 @@ VERBS: Final[Mapping[str, Verb]] = {
             "compare",
             "Compare two runs: what they were given, how they went, what they made; and say why results differ.",
             (
-                _RUN._replace(name="first", help="The run to compare with: an id, a number, @last or @failed."),
-                _RUN._replace(name="second", help="The other run."),
+                replace(_RUN, name="first", help="The run to compare with: an id, a number, @last or @failed."),
+                replace(_RUN, name="second", help="The other run."),
             ),
             ("comparison",),
         ),
@@ -433,7 +434,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "delete",
             "delete",
             "Delete ended runs: their outputs, logs and records. Results in the cache stay.",
-            (_RUN._replace(name="runs", many=True),),
+            (replace(_RUN, name="runs", many=True),),
             ("runs",),
             changes=True,
         ),

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from weft.engine.events import (
     Deferred,
     Done,
@@ -147,7 +149,7 @@ class Allocation:
                 reason = self.pool.why_not(*asked) if shared is None else shared.why_not(wait.request)
             elif wait.kind == WORKER:
                 reason = self.pool.why_no_worker(job, now)
-            found.append(wait._replace(text=f"{wait.text}; {reason}") if reason else wait)
+            found.append(replace(wait, text=f"{wait.text}; {reason}") if reason else wait)
         if shared is not None and (paused := shared.paused()):
             found.append(Wait(name, SLOTS, f"has made room for another run; {paused}"))
         return tuple(found)

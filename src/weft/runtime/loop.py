@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.engine.commands import (
     DURABLE_FIRST,
@@ -263,7 +264,7 @@ class Loop:
         with self._lock:
             found = job.inspector.waits(subject, self.clock.now())
             if job.draining:
-                found = tuple(each._replace(text=f"{each.text}; the run is being suspended") for each in found)
+                found = tuple(replace(each, text=f"{each.text}; the run is being suspended") for each in found)
             elif job.outcome is None:
                 found = self.slots.explained(job.id, job.graph.name, found)
         self.drain()  # of events that came meanwhile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import heapq
 import os
 from contextlib import suppress
@@ -73,30 +72,6 @@ def resident_bytes() -> int:
     with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-_libc = ctypes.CDLL(None)
-
-
-_GLIBC: Final = hasattr(_libc, "malloc_trim")
-_M_MMAP_THRESHOLD: Final = -3
-_MAPPED_FROM: Final = 256 << 10
-
-
-def give_back() -> None:
-    """Have the allocator return freed memory to the system, where it can."""
-    if _GLIBC:
-        _libc.malloc_trim(0)
-
-
-def map_large_blocks() -> None:
-    """Have the allocator return each large block to the system when it is freed, for the rest of the process.
-
-    By itself it raises the size from which it does so, up to 32 MiB: chunks then lie in heaps, whose free parts may be
-    too short for the next chunk, so that a process holds much more than its values.
-    """
-    if _GLIBC:
-        _libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM)
 
 
 def default_budget(shm: Path | str | None = None) -> int:

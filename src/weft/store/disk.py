@@ -6,12 +6,10 @@ caller gets a DiskFullError that names the folder and the needed bytes.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import itertools
 import os
 import stat
-import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -246,7 +244,11 @@ class FileSystems:
     def __init__(
         self, folders: Iterable[str | os.PathLike[str]], *, flush: Callable[[int], None] | None = None
     ) -> None:
-        self._flush = flush_file_system if flush is None else flush
+        if flush is None:
+            from weft.store import libc
+
+            flush = libc.flush_file_system
+        self._flush = flush
         self._folders: dict[int, int] = {}
         try:
             for folder in folders:
@@ -267,15 +269,6 @@ class FileSystems:
         folders, self._folders = self._folders, {}
         for fd in folders.values():
             os.close(fd)
-
-
-def flush_file_system(folder: int) -> None:
-    """Make the whole file system of an open folder durable. OSError: not possible."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "syncfs"):  # not Linux
-        os.sync()
-    elif libc.syncfs(folder):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def failed(error: OSError, folder: str, nbytes: int) -> CapacityError:
@@ -383,16 +376,6 @@ def read_range(path: str, offset: int, nbytes: int) -> memoryview:
 
 # ------------------------------------------------------------------------------------------------------------- holes
 
-_PUNCH_HOLE_KEEP_SIZE: Final = 0x03
-_fallocate = None
-if sys.platform == "linux":
-    with suppress(OSError, AttributeError):
-        _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
-        _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-
-CAN_PUNCH: Final = _fallocate is not None
-"""Whether this system can free the middle of a file."""
-
 
 def interior(offset: int, nbytes: int) -> tuple[int, int]:
     """Return start and size of the whole pages inside a range; size 0 if there are none."""
@@ -402,18 +385,22 @@ def interior(offset: int, nbytes: int) -> tuple[int, int]:
 
 def freeable(offset: int, nbytes: int) -> tuple[int, int]:
     """Return start and size of the pages of a range that this system can free; size 0 if there are none."""
+    from weft.store.libc import CAN_PUNCH
+
     return interior(offset, nbytes) if CAN_PUNCH else (0, 0)
 
 
 def punch(path: str, offset: int, nbytes: int) -> bool:
     """Free the pages of a range of a file, which then reads as zeros. Return False if not possible."""
-    if _fallocate is None or nbytes <= 0:
+    from weft.store.libc import punch_hole
+
+    if nbytes <= 0:
         return False
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        return bool(_fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, nbytes) == 0)
+        return punch_hole(fd, offset, nbytes)
     finally:
         os.close(fd)

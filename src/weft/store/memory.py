@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.model.chunks import Tier
 from weft.model.errors import CapacityError, RunCancelledError
-from weft.store.accounting import ChunkEntry, Garbage, give_back, in_order, map_large_blocks, resident_bytes
+from weft.store.accounting import ChunkEntry, Garbage, in_order, resident_bytes
 from weft.store.api import StoreStats
 
 if TYPE_CHECKING:
@@ -385,12 +385,14 @@ class MemoryManager:
         """
         if not self._tight:
             return
+        from weft.store import libc
+
         expected = resident_bytes() + self.reserved
         if not self._mapping and 2 * expected > self.ceiling:
             self._mapping = True
-            map_large_blocks()
+            libc.map_large_blocks()
         if expected > self.ceiling:
-            give_back()
+            libc.give_back()
 
     def stats(self) -> StoreStats:
         """Return the bytes that are held now."""

@@ -9,8 +9,6 @@ no file descriptor, so thousands of chunks can be open at once.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import threading
 import weakref
@@ -73,13 +71,6 @@ class SegmentWriter:
 
 # ---------------------------------------------------------------------------------------------------------- mappings
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_mmap, _munmap = _libc.mmap, _libc.munmap
-_mmap.restype = ctypes.c_void_p
-_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_MAP_FAILED: Final = ctypes.c_void_p(-1).value
-
 _KEEP_FILES: Final = 32
 _KEEP_BYTES_MAX: Final = 1 << 20
 
@@ -88,30 +79,17 @@ _kept: OrderedDict[str, Any] = OrderedDict()  # files of many small chunks, whic
 _kept_lock = threading.Lock()
 
 
-def _pages(fd: int, nbytes: int) -> Any:
-    """Map a file and return an object with the buffer protocol that unmaps it when it dies.
-
-    Not `mmap.mmap`: before Python 3.13 that one keeps a descriptor open as long as the mapping lives.
-    """
-    address = _mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-    if address == _MAP_FAILED:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    pages = (ctypes.c_ubyte * nbytes).from_address(address)
-    # At exit the process frees its mappings, while arrays may still view them.
-    weakref.finalize(pages, _munmap, address, nbytes).atexit = False
-    return pages
-
-
 def mapping(path: str) -> Any:
     """Return the mapping of a whole file, the open one if there is one. OSError: it cannot be mapped."""
     pages = _open_maps.get(path)
     if pages is not None:
         return pages
+    from weft.store import libc
+
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         nbytes = os.fstat(fd).st_size
-        pages = _pages(fd, nbytes) if nbytes else b""
+        pages = libc.pages(fd, nbytes) if nbytes else b""
     finally:
         os.close(fd)
     if not nbytes:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -178,11 +179,11 @@ def user_state_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 def current_user() -> str:
     """Return the name of the user of this process, or its number if the system has no name."""
-    from getpass import getuser  # most runs do not ask
-
+    # As `getpass.getuser`, whose module loads what reads passwords.
+    named = filter(None, map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME")))
     try:
-        return getuser()
-    except (KeyError, OSError):  # no such user in this container
+        return next(named, None) or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # no such user in this container
         return str(os.getuid())
 
 

@@ -24,10 +24,10 @@ from weft.model.errors import ProgramError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
 from weft.model.program import Program, Style
 from weft.store import codec, segments, serializers, tiers
-from weft.store.accounting import give_back
 from weft.store.api import Column, sizeof
 from weft.store.disk import OWN_FILE
 from weft.store.folders import use_node_folder
+from weft.store.libc import give_back
 from weft.store.row_index import DENSE
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (

@@ -180,7 +180,8 @@ def test_help_is_no_wider_than_the_terminal(app, monkeypatch):
 
 @pytest.mark.parametrize("path", list(commands(the_app)), ids=" ".join)
 def test_every_command_can_be_read_and_is_explained(path):
-    target, about, verb = the_app.find(path).command
+    command = the_app.find(path).command
+    target, about, verb = command.target, command.about, command.verb
     assert callable(target)
     given, _, _ = _given(target, verb)
     names = [name for one in given for name in one.names]

@@ -138,6 +138,12 @@ key: &key word
     }
 
 
+def test_no_text_that_can_be_printed_is_refused():
+    assert not [
+        letter for letter in map(chr, range(0x110000)) if letter.isprintable() and yaml._FORBIDDEN.match(letter)
+    ]
+
+
 def test_position_of_a_bad_character_counts_lines_and_columns():
     with pytest.raises(PipelineError) as caught:
         load("a: b\nc: d\u2066\n")

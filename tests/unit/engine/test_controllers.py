@@ -506,7 +506,7 @@ def test_a_gang_asks_at_once_for_what_is_started(hand):
     g, script = job(gang(4))
     h = started(hand, g, script, ALL, workers=4)
     h.expect("acquire ps*1, w*2")
-    assert script.bubbles["gang"] == ("gang", False, 3, "", False)
+    assert script.bubbles["gang"] == ControlledBubble("gang", granted=False, asks=3)
     h(h.granted(ps=0, w=(1, 2)))
     h.expect("launch ps[0] on 0", "launch w[0] on 2", "launch w[1] on 1")
     assert script.bubbles["gang"].granted

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from weft.model.patterns import late_pattern
+from weft.model.patterns import late_pattern, late_patterns
 
 
 def test_it_has_the_methods_of_the_expression():
@@ -23,3 +23,13 @@ def test_a_wrong_expression_is_told_at_its_first_use():
     wrong = late_pattern("(")
     with pytest.raises(re.error):
         wrong.match("")
+
+
+def test_a_library_gets_late_expressions_while_it_is_loaded_alone():
+    with late_patterns():
+        wrong, digits = re.compile("("), re.compile(r"\d+", re.ASCII)
+    assert digits.findall("1 a 23") == ["1", "23"]
+    with pytest.raises(re.error):
+        wrong.match("")
+    with pytest.raises(re.error):
+        re.compile("(")

@@ -10,7 +10,7 @@ import pytest
 
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, DiskFullError, InternalError, NotFoundError
-from weft.store import accounting, codec, disk, memory, segments, tiers
+from weft.store import accounting, codec, libc, memory, segments, tiers
 from weft.store.api import ABSENT, SMALL
 from weft.store.blocks import BlockManager
 from weft.store.disk import ChunkFiles
@@ -536,7 +536,7 @@ def test_close_removes_every_file(folders):
 # ------------------------------------------------------------------------------------------------------------- parts
 
 
-@pytest.mark.skipif(not disk.CAN_PUNCH, reason="no holes on this system")
+@pytest.mark.skipif(not libc.CAN_PUNCH, reason="no holes on this system")
 @pytest.mark.parametrize("tier", ["shm", "spill"])
 def test_freed_parts_give_back_their_pages(folders, tier):
     store = BlockManager(8 << 20 if tier == "shm" else 0, **folders)
@@ -584,7 +584,7 @@ def test_what_was_freed_is_given_back_before_the_process_is_too_large(folders, m
         held[0] = 10 * KIB
 
     monkeypatch.setattr(memory, "resident_bytes", lambda: held[0])
-    monkeypatch.setattr(memory, "give_back", give_back)
+    monkeypatch.setattr(libc, "give_back", give_back)
     for ceiling, wanted in ((100 * KIB, [80 * KIB]), (None, [])):
         given.clear()
         held[0] = 80 * KIB

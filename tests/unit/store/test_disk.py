@@ -9,7 +9,7 @@ import pytest
 
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, DiskFullError, NotFoundError
-from weft.store import codec, disk, tiers
+from weft.store import codec, disk, libc, tiers
 from weft.store.disk import ChunkFiles, FileSystems
 
 
@@ -100,7 +100,7 @@ def test_a_part_is_read_alone(tmp_path):
     assert (codec.decode(piece) == 3).all()
 
 
-@pytest.mark.skipif(not disk.CAN_PUNCH, reason="no holes on this system")
+@pytest.mark.skipif(not libc.CAN_PUNCH, reason="no holes on this system")
 def test_holes_give_back_whole_pages(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100 * codec.PAGE)
@@ -183,7 +183,7 @@ class TestFileSystems:
         fd = os.open(tmp_path, os.O_RDONLY)
         os.close(fd)
         with pytest.raises(OSError, match="Bad file descriptor"):
-            disk.flush_file_system(fd)
+            libc.flush_file_system(fd)
 
     def test_a_folder_that_is_not_there_is_an_error(self, tmp_path):
         with pytest.raises(FileNotFoundError):

@@ -28,5 +28,5 @@ class Extension(Struct, frozen=True):
 
 def combine(extensions: Iterable[Extension]) -> Hooks:
     """Return the functions of all extensions for each hook, in the order of the extensions."""
-    columns = zip(*(extension.hooks for extension in extensions), strict=True)
-    return Hooks(*(sum(column, ()) for column in columns))
+    hooks = [extension.hooks for extension in extensions]
+    return Hooks(*(sum((getattr(one, name) for one in hooks), ()) for name in Hooks.__struct_fields__))

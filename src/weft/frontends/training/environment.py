@@ -6,24 +6,26 @@ Source: the controllers of the training operator 1.9 (`pkg/controller.v1`), and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from weft.frontends.training.endpoints import Endpoints
-from weft.frontends.training.environments import jax, mpi, paddle, pytorch, tensorflow, trainer, xgboost
-from weft.frontends.training.schema import Container, EnvVar, TrainingJob
+from weft.frontends.training import environments
 
-Additions = Callable[[TrainingJob, str, int, Container, Endpoints], Iterator[EnvVar]]
+if TYPE_CHECKING:
+    from weft.frontends.training.endpoints import Endpoints
+    from weft.frontends.training.schema import Container, EnvVar, TrainingJob
 
-_ADDITIONS: Final[Mapping[str, Additions]] = {
-    "TFJob": tensorflow.variables,
-    "PyTorchJob": pytorch.variables,
-    "MPIJob": mpi.variables,
-    "XGBoostJob": xgboost.variables,
-    "PaddleJob": paddle.variables,
-    "JAXJob": jax.variables,
-    "TrainJob": trainer.variables,
+_MODULES: Final[Mapping[str, str]] = {
+    "TFJob": "tensorflow",
+    "PyTorchJob": "pytorch",
+    "MPIJob": "mpi",
+    "XGBoostJob": "xgboost",
+    "PaddleJob": "paddle",
+    "JAXJob": "jax",
+    "TrainJob": "trainer",
 }
+"""The modules of `environments` by the kinds of jobs; a job loads that of its kind alone."""
 
 
 def environment_of(
@@ -35,4 +37,5 @@ def environment_of(
     """
     if all(one.name != container.name for one in job.replicas[type].template.containers):
         return ()
-    return tuple(_ADDITIONS[job.kind](job, type, index, container, endpoints))
+    module = import_module(f"{environments.__name__}.{_MODULES[job.kind]}")
+    return tuple(module.variables(job, type, index, container, endpoints))

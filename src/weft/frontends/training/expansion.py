@@ -126,6 +126,9 @@ def expanded_text(text: str, environment: Mapping[str, str]) -> str:
     A reference to an unknown variable stays as it is.
     """
 
+    if "$" not in text:
+        return text
+
     def replacement(found: re.Match[str]) -> str:
         name = found[1]
         return "$" if name is None else environment.get(name, found[0])

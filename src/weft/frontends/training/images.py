@@ -161,8 +161,12 @@ class ImageResolver:
             one
             for folder in (self._near, self._near.parent)
             for one in (folder.iterdir() if folder.is_dir() else ())
-            if one.is_file() and re.fullmatch(r"Dockerfile([.-].+)?|.+\.[Dd]ockerfile", one.name)
+            if "ockerfile" in one.name
+            and one.is_file()
+            and re.fullmatch(r"Dockerfile([.-].+)?|.+\.[Dd]ockerfile", one.name)
         )
+        if not files:
+            return None
         here = [one for one in files if one.parent == self._near]
         if len(here) == 1:
             return here[0]

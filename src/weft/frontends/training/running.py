@@ -559,13 +559,13 @@ class LocalJobs:
         assert self._network is not None
         place = self._network.place(replica.name)
         if self.step is not None:
-            place = place._replace(mounts=(*place.mounts, *self.step.mounts))
+            place = replace(place, mounts=(*place.mounts, *self.step.mounts))
         job = self._groups[replica.job, replica.type].job
         if job.kind == POD or not mpi.uses_mpi(job):
             return place
         # Without namespaces the variables of the launcher name the folder itself, so only commands miss the mount.
         own = BindMount(str(self._mpi_folder(job)), MPI_FOLDER, optional=place.sandbox is None)
-        return place._replace(mounts=(*place.mounts, own))
+        return replace(place, mounts=(*place.mounts, own))
 
     def follow(self, key: tuple[str, int], replica: Replica, places: Iterable[LogPlace]) -> None:
         """Follow the event files in the log folders of a replica that starts."""

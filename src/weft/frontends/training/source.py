@@ -16,6 +16,7 @@ from weft.frontends.training.conditions import has_succeeded
 from weft.frontends.training.controller import RESUME, SUCCEEDED_BEFORE
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.images import project_images
+from weft.frontends.training.kinds import replica_counts, total_replicas
 from weft.frontends.training.observed import JobStatus
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
@@ -27,6 +28,7 @@ from weft.graph.spec import RunSpec
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.model.records import converter
 from weft.operators.devices import NvidiaDevices
+from weft.operators.guardians import expect_commands
 from weft.operators.network import Isolation, begin_probe
 from weft.store.state import StateRoot, current_user, read_description, read_status
 
@@ -357,6 +359,8 @@ def source_of(
     """
     if options.isolation == AUTO and not options.spread:
         begin_probe()
+    if not options.spread:
+        expect_commands(sum(total_replicas(replica_counts(job)) for job in files.jobs if is_ours(job)))
     if options.spread:
         refuse_spread(files, options.isolation, str(file))
     files = without_gpus(files) if options.without_gpus else files
