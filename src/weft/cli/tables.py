@@ -198,8 +198,10 @@ def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> 
     texts = [[cell if isinstance(cell, str) else cell.plain for cell in row] for row in (heads, *rows)]
     ascii_only = "".join(map("".join, texts)).isascii()
     widths = [max(map(len, column)) if ascii_only else _width(column) for column in zip(*texts, strict=True)]
-    pad = str.ljust if ascii_only else _padded
-    return "".join([f"{'  '.join(map(pad, row, widths)).rstrip()}\n" for row in texts])
+    if ascii_only:
+        line = "  ".join(f"{{:{width}}}" for width in widths).format
+        return "".join([f"{line(*row).rstrip()}\n" for row in texts])
+    return "".join([f"{'  '.join(map(_padded, row, widths)).rstrip()}\n" for row in texts])
 
 
 def _padded(cell: str, width: int) -> str:

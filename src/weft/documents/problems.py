@@ -21,7 +21,7 @@ _PLAIN_KEY = late_pattern(r"[A-Za-z0-9_-]{1,60}")
 _SHOWN = 60
 
 
-class FilePosition(Struct, frozen=True, order=True):
+class FilePosition(Struct, frozen=True, order=True, gc=False):
     """A position in a file; both numbers count from 1. `file` is empty for the file that is being read."""
 
     line: int

@@ -19,6 +19,7 @@ from weft.model.errors import InputLimitError
 from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Mapping as ReadOnly
 
     from weft.documents.problems import Problems
@@ -33,7 +34,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 Value: TypeAlias = str | int | float | bool | None
 
 
-class Scalar(Struct, frozen=True):
+class Scalar(Struct, frozen=True, gc=False):
     """A leaf: its value, its text as written (without quotes) and its position."""
 
     value: Value
@@ -120,7 +121,8 @@ def load_all(text: str, problems: Problems, file: str = "") -> tuple[Node, ...]:
 def _feed(text: str, builder: _Builder) -> None:
     _check_text(text, builder)
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        next_event = _LOADER(text).get_event
+        while (event := next_event()) is not None:
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         from weft.documents.yaml_hints import yaml_hint  # most files are YAML
@@ -133,8 +135,8 @@ def _feed(text: str, builder: _Builder) -> None:
         builder.refuse(FilePosition(1, 1), f"not valid YAML: {str(error).splitlines()[0]}")
 
 
-def _position(mark: Any, file: str = "") -> FilePosition:
-    return FilePosition(1, 1, file) if mark is None else FilePosition(mark.line + 1, mark.column + 1, file)
+def _position(mark: Any) -> FilePosition:
+    return FilePosition(1, 1) if mark is None else FilePosition(mark.line + 1, mark.column + 1)
 
 
 def plain_value(text: str) -> Value:
@@ -216,7 +218,10 @@ def _check_text(text: str, builder: _Builder) -> None:
 
 
 class _Open(Struct):
-    """A list or map whose end has not been read yet. `height` and `size` are those of the expanded tree below it."""
+    """A list or map whose end has not been read yet. `height` and `size` are those of the expanded tree below it.
+
+    `items` are the nodes of a list, of a map those under `<<`.
+    """
 
     is_map: bool
     mark: FilePosition
@@ -224,7 +229,6 @@ class _Open(Struct):
     items: list[Node] = field(default_factory=list)
     entries: dict[str, Node] = field(default_factory=dict)
     keys: dict[str, FilePosition] = field(default_factory=dict)
-    merges: list[Node] = field(default_factory=list)
     key: Scalar | None = None
     size: int = 1
     height: int = 1
@@ -246,9 +250,19 @@ class _Builder:
         self._marked = marked
         self._problems = problems
         self._open: list[_Open] = []
+        self._top: _Open | None = None
         self._anchors: dict[str, _Anchored] = {}
         self._aliases = 0
         self._nodes = 0
+        self._takers: ReadOnly[type, Callable[[Any, FilePosition], None]] = {
+            yaml.ScalarEvent: self._leaf,
+            yaml.SequenceStartEvent: self._start,
+            yaml.MappingStartEvent: self._start,
+            yaml.SequenceEndEvent: self._end,
+            yaml.MappingEndEvent: self._end,
+            yaml.AliasEvent: self._alias,
+            yaml.DocumentStartEvent: self._document,
+        }
 
     def refuse(self, mark: FilePosition, message: str, hint: str = "") -> NoReturn:
         """Raise the error of this kind of file."""
@@ -262,18 +276,14 @@ class _Builder:
 
     def take(self, event: yaml.Event) -> None:
         """Add one event to the tree."""
-        mark = _position(event.start_mark, self._marked)
-        if isinstance(event, yaml.ScalarEvent):
-            self._leaf(event, mark)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            self._start(event, mark)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._end()
-        elif isinstance(event, yaml.AliasEvent):
-            self._alias(event.anchor or "", mark)
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self.starts.append(mark)
-            self._anchors.clear()
+        take = self._takers.get(type(event))
+        if take is not None:
+            mark: Any = event.start_mark
+            take(event, FilePosition(mark.line + 1, mark.column + 1, self._marked))
+
+    def _document(self, _: yaml.Event, mark: FilePosition) -> None:
+        self.starts.append(mark)
+        self._anchors.clear()
 
     def _leaf(self, event: yaml.ScalarEvent, mark: FilePosition) -> None:
         if event.tag is not None:
@@ -285,20 +295,19 @@ class _Builder:
             self.over(mark, str(error))
         except ValueError as error:
             self.refuse(mark, str(error), "remove it")
-        plain = event.implicit[0]
-        value: Value = text
-        is_merge = False
-        if self._awaits_key():
-            is_merge = plain and text == "<<"
-        elif plain:
-            value = self._value(text, mark)
-        node = Scalar(value, text, mark)
         self._count(1, 1, mark)
+        plain = event.implicit[0]
+        parent = self._top
+        if parent is not None and parent.is_map and parent.key is None:
+            node = Scalar(text, text, mark)
+            self._key(parent, node, is_merge=plain and text == "<<")
+        else:
+            node = Scalar(self._value(text, mark) if plain else text, text, mark)
+            self._put(node, 1, 1)
         if event.anchor is not None:
             # An anchored key may be used as a value later, with the meaning of a value.
             kept = Scalar(self._value(text, mark) if plain else text, text, mark)
             self._anchors[event.anchor] = _Anchored(kept, 1, 1)
-        self._put(node, 1, 1, is_merge=is_merge)
 
     def _value(self, text: str, mark: FilePosition) -> Value:
         try:
@@ -311,23 +320,27 @@ class _Builder:
 
     def _start(self, event: yaml.CollectionStartEvent, mark: FilePosition) -> None:
         self._no_tag(event.tag, mark)
-        if self._awaits_key():
-            template = self._open[-1].mark == FilePosition(mark.line, mark.column - 1, mark.file)
+        parent = self._top
+        if parent is not None and parent.is_map and parent.key is None:
+            template = parent.mark == FilePosition(mark.line, mark.column - 1, mark.file)
             hint = 'a template needs quotes: "{{...}}"' if template else "put a key in quotes if it starts with [ or {"
             self.refuse(mark, "a key must be text", hint)
         self._count(1, 1, mark)
         if event.anchor is not None:
             self._anchors.pop(event.anchor, None)
-        self._open.append(_Open(isinstance(event, yaml.MappingStartEvent), mark, event.anchor))
+        self._top = _Open(isinstance(event, yaml.MappingStartEvent), mark, event.anchor)
+        self._open.append(self._top)
 
-    def _end(self) -> None:
+    def _end(self, _: yaml.Event, mark: FilePosition) -> None:
         done = self._open.pop()
+        self._top = self._open[-1] if self._open else None
         node = self._merged(done) if done.is_map else Sequence(tuple(done.items), done.mark)
         if done.anchor is not None:
             self._anchors[done.anchor] = _Anchored(node, done.size, done.height)
         self._put(node, done.size, done.height)
 
-    def _alias(self, anchor: str, mark: FilePosition) -> None:
+    def _alias(self, event: yaml.AliasEvent, mark: FilePosition) -> None:
+        anchor = event.anchor or ""
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
             self.over(mark, f"more than {MAX_ALIASES} aliases")
@@ -335,18 +348,13 @@ class _Builder:
         if known is None:
             self.refuse(mark, f"the alias {show('*' + anchor)} has no anchor before it that is complete")
         self._count(known.size, known.height, mark)
-        if self._awaits_key():
+        parent = self._top
+        if parent is not None and parent.is_map and parent.key is None:
             if not isinstance(known.node, Scalar):
                 self.refuse(mark, "a key must be text")
-            self._put(Scalar(known.node.text, known.node.text, mark), 1, 1)
+            self._key(parent, Scalar(known.node.text, known.node.text, mark))
         else:
             self._put(known.node, known.size, known.height)
-
-    def _awaits_key(self) -> bool:
-        if not self._open:
-            return False
-        last = self._open[-1]
-        return last.is_map and last.key is None
 
     def _no_tag(self, tag: str | None, mark: FilePosition) -> None:
         if tag is not None:
@@ -359,35 +367,43 @@ class _Builder:
         if len(self._open) + height > MAX_DEPTH:
             self.over(mark, f"nested more than {MAX_DEPTH} deep")
 
-    def _put(self, node: Node, size: int, height: int, *, is_merge: bool = False) -> None:
-        if not self._open:
+    def _key(self, parent: _Open, node: Scalar, *, is_merge: bool = False) -> None:
+        """Begin an entry of a map."""
+        parent.size += 1
+        if parent.height == 1:
+            parent.height = 2
+        if is_merge:
+            node = Scalar(None, "<<", node.mark)
+        elif node.text in parent.keys:
+            first = parent.keys[node.text]
+            message = f"the key {show(node.text)} is already given on line {first.line}"
+            self._problems.add(node.mark, "", message, "Remove one of the two, or give it another name.")
+        parent.key = node
+
+    def _put(self, node: Node, size: int, height: int) -> None:
+        """Add an item of a list, the value of a key, or a whole document."""
+        parent = self._top
+        if parent is None:
             self.roots.append(node)
             return
-        parent = self._open[-1]
         parent.size += size
         if parent.height <= height:
             parent.height = height + 1
         if not parent.is_map:
             parent.items.append(node)
-        elif parent.key is None:
-            if not isinstance(node, Scalar):
-                raise AssertionError("keys that are no text were refused when they began")
-            if not is_merge and node.text in parent.keys:
-                first = parent.keys[node.text]
-                message = f"the key {show(node.text)} is already given on line {first.line}"
-                self._problems.add(node.mark, "", message, "Remove one of the two, or give it another name.")
-            parent.key = node if not is_merge else Scalar(None, "<<", node.mark)
-        else:
-            key, parent.key = parent.key, None
-            if key.value is None:
-                parent.merges.append(node)
-            elif key.text not in parent.entries:
-                parent.entries[key.text] = node
-                parent.keys[key.text] = key.mark
+            return
+        key, parent.key = parent.key, None
+        if key is None:
+            raise AssertionError("what stands for a key was taken as one")
+        if key.value is None:
+            parent.items.append(node)
+        elif key.text not in parent.entries:
+            parent.entries[key.text] = node
+            parent.keys[key.text] = key.mark
 
     def _merged(self, done: _Open) -> Mapping:
         """Fill in the entries of `<<`: keys of the map itself win, then earlier merges."""
-        sources = [n for merge in done.merges for n in (merge.items if isinstance(merge, Sequence) else (merge,))]
+        sources = [n for merge in done.items for n in (merge.items if isinstance(merge, Sequence) else (merge,))]
         for source in sources:
             if not isinstance(source, Mapping):
                 self.refuse(source.mark, "`<<` takes a map or a list of maps")

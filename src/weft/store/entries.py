@@ -61,6 +61,7 @@ _SCHEMA: Final = (
     "INSERT INTO epochs (name, value) VALUES ('claim', 0)",
 )
 _ENTRY: Final = "key, store, pipeline, step, run, started, completed, expires, used, size, pinned, leaves, outputs"
+_ENTRY_COLUMNS: Final = tuple(_ENTRY.split(", "))
 _CLAIM: Final = "key, epoch, owner, run, step, task, host, pid, since, lease_until, leaves"
 
 
@@ -420,13 +421,13 @@ class CacheIndex:
         return [self._entry(row) for row in rows]
 
     def _entry(self, row: Sequence[Any]) -> Entry:
-        found = dict(zip(_ENTRY.split(", "), row, strict=True))
+        found = dict(zip(_ENTRY_COLUMNS, row, strict=True))
         if self._paths is not None:
             found["store"] = self._paths.resolve(found["store"])
-        outputs = {name: CachedOutput(*fields) for name, fields in json.loads(found["outputs"]).items()}
-        return Entry(
-            **{**found, "pinned": bool(found["pinned"]), "leaves": json.loads(found["leaves"]), "outputs": outputs}
-        )
+        found["pinned"] = bool(found["pinned"])
+        found["leaves"] = json.loads(found["leaves"])
+        found["outputs"] = {name: CachedOutput(*fields) for name, fields in json.loads(found["outputs"]).items()}
+        return Entry(**found)
 
     # ---------------------------------------------------------------------------------------------------- claims
 
@@ -476,7 +477,7 @@ class CacheIndex:
             mine = {"key": claim.key, "epoch": claim.epoch}
             if not db.run("DELETE FROM claims WHERE key = :key AND epoch = :epoch", mine):
                 return False
-            values = {name: getattr(entry, name) for name in _ENTRY.split(", ")}
+            values = {name: getattr(entry, name) for name in _ENTRY_COLUMNS}
             values |= {
                 "store": entry.store if self._paths is None else self._paths.keep(entry.store),
                 "pinned": int(entry.pinned),

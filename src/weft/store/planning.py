@@ -82,7 +82,7 @@ def _foresee(
             answer = Foreseen(task.step, DEPENDS, f"on what {above} makes")
         else:
             answer = _look(results, task.step, recipe, known)
-    if answer.outcome != HIT:
+    if answer.outcome != HIT and task.makes:
         unknown.update(dict.fromkeys(task.makes, task.step))
     return answer
 

@@ -240,7 +240,6 @@ class ResultCache:
         if not (recipe.inputs or recipe.scopes):
             return _key_of(static, leaves, dynamic)
         artifacts = Digester(self.index, self._now_ns, stopped=stopped)
-        files = self._digester(stopped)
         for name, paths in recipe.inputs.items():
             foreseen = [known[path] for path in paths if path in known] if known else []
             if recipe.mode == PADDLEFLOW:
@@ -250,13 +249,17 @@ class ResultCache:
                 dynamic[f"input {name}"] = artifacts.join([output.digest for output in foreseen])
             else:
                 dynamic[f"input {name}"] = artifacts.of_all(paths)
+        self.bytes_read += artifacts.bytes_read
+        if not recipe.scopes:
+            return _key_of(static, leaves, dynamic)
+        files = self._digester(stopped)
         for name, path in recipe.scopes:
             digest = str(files.newest([path])) if recipe.mode == PADDLEFLOW else files.of(path)
             if digest in (ABSENT, "-1"):
                 what = "fs_scope names" if ":" in name else "the command runs"
                 raise NotFoundError(f"{what} {name}, but {path} does not exist")
             dynamic[f"file {name}"] = digest
-        self.bytes_read += artifacts.bytes_read + files.bytes_read
+        self.bytes_read += files.bytes_read
         return _key_of(static, leaves, dynamic)
 
     # ------------------------------------------------------------------------------------------------------- finding
@@ -266,7 +269,8 @@ class ResultCache:
 
         `root` is the folder of the execution that it is for; with "" the files that its own one opened do not count.
         """
-        entry = self._at_hand().entries.pop(key, None) or self.index.entry(key)
+        together: _Together | None = getattr(self._own, "together", None)
+        entry = (together.entries.pop(key, None) if together else None) or self.index.entry(key)
         if entry is None:
             return Found(None)
         problem = expired(entry, self.wall(), _end_of_validity(entry.completed, expires_s))

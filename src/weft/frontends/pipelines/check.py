@@ -121,7 +121,10 @@ def _families(pipeline: Pipeline) -> list[_Family]:
         if id(family.members) in seen:
             continue
         seen.add(id(family.members))
-        deps = {name: frozenset(dep.value for dep in one.deps) for name, one in family.members.items()}
+        deps = {
+            name: frozenset([dep.value for dep in one.deps]) if one.deps else frozenset()
+            for name, one in family.members.items()
+        }
         found.append(_Family(family.members, family.parent, family.template, deps))
         todo.extend(_Family(one.children, one) for one in family.members.values() if isinstance(one, Dag))
     return found
@@ -137,25 +140,22 @@ def in_order(components: Mapping[str, _Some]) -> tuple[_Some, ...]:
 
     Components on a cycle or below one are left out.
     """
-    dependents: dict[str, list[str]] = {}
+    dependents: dict[str, list[_Some]] = {}
     missing: dict[str, int] = {}
-    ready: deque[str] = deque()
+    ordered: list[_Some] = []
     for name, one in components.items():
         deps = {dep.value for dep in one.deps if dep.value in components} if one.deps else ()
         if not deps:
-            ready.append(name)
+            ordered.append(one)
             continue
         missing[name] = len(deps)
         for dep in deps:
-            dependents.setdefault(dep, []).append(name)
-    ordered = []
-    while ready:
-        name = ready.popleft()
-        ordered.append(components[name])
-        for dependent in dependents.get(name, ()):
-            missing[dependent] -= 1
-            if missing[dependent] == 0:
-                ready.append(dependent)
+            dependents.setdefault(dep, []).append(one)
+    for one in ordered:  # grows meanwhile
+        for dependent in dependents.get(one.name, ()):
+            missing[dependent.name] -= 1
+            if missing[dependent.name] == 0:
+                ordered.append(dependent)
     return tuple(ordered)
 
 
@@ -175,7 +175,10 @@ def _no_cycles(scene: _Scene) -> None:
         if family.template:
             continue
         members = family.members
-        left = members.keys() - {one.name for one in in_order(members)}
+        ordered = in_order(members)
+        if len(ordered) == len(members):
+            continue
+        left = members.keys() - {one.name for one in ordered}
         # Each remaining component waits for another remaining one: follow one edge from each until a component repeats.
         seen: set[str] = set()
         for start in (name for name in members if name in left):
@@ -359,10 +362,12 @@ def _kinds_take_their_options(scene: _Scene) -> None:
     for _, step in scene.members:
         if not isinstance(step, Step):
             continue
-        kind, where = step.kind.value, f"{step.path}.x-weft.with"
+        kind = step.kind.value
+        if not kind and not step.options:
+            continue
+        where = f"{step.path}.x-weft.with"
         if not kind:
-            if step.options:
-                scene.problems.add(step.mark, where, "belongs to no kind of step", "say which: kind")
+            scene.problems.add(step.mark, where, "belongs to no kind of step", "say which: kind")
             continue
         if kind not in scene.pipeline.kinds:
             near = nearest(kind, scene.pipeline.kinds)

@@ -232,7 +232,7 @@ def _add(
             for dep in entry:
                 graph.add_edge(Edge(dep, decider, NONE, storage=Storage.NONE))
             graph.choices.append(Choice(decider, decider, {RUN: members, SKIPPED: ()}))
-    secrets, folder = pipeline.secret_names, str(repeating["run"]["folder"])
+    secrets, folder, folders = pipeline.secret_names, str(repeating["run"]["folder"]), _folders(place)
     for node in nodes:
         deps = dict.fromkeys(node.deps)
         if node.not_run:
@@ -243,7 +243,7 @@ def _add(
             if node.kind == DECIDE:
                 graph.choices.append(Choice(node.id, node.id, {RUN: node.members, SKIPPED: ()}))
         else:
-            graph.add_vertex(_step(pipeline, node, place, folder, secrets, patched=bool(entry)))
+            graph.add_vertex(_step(pipeline, node, place, folder, folders, secrets, patched=bool(entry)))
             delivered = node.delivered
             reads = tuple(sources(p for found in delivered.values() for p in found)) if delivered else ()
         for dep in deps:
@@ -270,10 +270,17 @@ def _control(node: ControlStep, repeating: Mapping[str, Any]) -> Vertex:
 
 
 def _step(
-    pipeline: Pipeline, step: ResolvedStep, place: RunDirectories, folder: str, secrets: Sequence[str], *, patched: bool
+    pipeline: Pipeline,
+    step: ResolvedStep,
+    place: RunDirectories,
+    folder: str,
+    folders: Mapping[str, str],
+    secrets: Sequence[str],
+    *,
+    patched: bool,
 ) -> Vertex:
     items = None if step.items is None else plain(step.items)
-    params = _params(step, place, folder)
+    params = _params(step, place, folder, folders)
     program = Program(
         _STEP_AWAY if place.away else _STEP,
         {**params, SECRETS: secrets} if secrets else params,
@@ -327,12 +334,12 @@ def _folders(place: RunDirectories) -> dict[str, str]:
     return {"logs": str(place.logs), "processes": str(place.processes)}
 
 
-def _params(step: ResolvedStep, place: RunDirectories, folder: str) -> dict[str, Any]:
+def _params(step: ResolvedStep, place: RunDirectories, folder: str, folders: Mapping[str, str]) -> dict[str, Any]:
     params: dict[str, Any] = {
         "command": text_to_json(step.command),
         "cwd": step.cwd,
-        "env": {name: text_to_json(text) for name, text in step.env.items()},
-        **_folders(place),
+        "env": {name: text if isinstance(text, str) else text_to_json(text) for name, text in step.env.items()},
+        **folders,
         "name": step.name,
         "outputs": list(step.outputs.values()),
         "timeout_s": step.timeout_s,
@@ -431,7 +438,8 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace:
             f'({_some(list(acted_on))}): write "$PF_INPUT_ARTIFACT_..." or "$PF_OUTPUT_ARTIFACT_...", in quotes'
         )
     watched = trace and can_trace()
-    blind = [s for s in steps if not (watched and may_be_traced(s)) or (contained and s.docker_env)]
+    cached = [step for step in steps if step.cache.enable and not step.not_run]
+    blind = [s for s in cached if not (watched and may_be_traced(s)) or (contained and s.docker_env)]
     unseen = {step.name: unknown for step in blind if (unknown := unknown_script(step, folder))}
     if unseen:
         main = next((mount.name for step in steps for mount in step.mounts if mount.main), "main")
@@ -442,9 +450,9 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace:
         )
     for step in blind:
         found += _mentioned(step, folder)
-    for step in steps:
+    for step in cached:
         found += _written(step, folder)
-    found += _doubtful_scopes(steps)
+    found += _doubtful_scopes(cached)
     missing = unbound(steps)
     if missing:
         found.append(f"no folder is given for the file system {_some(missing)}: -f {missing[0]}=FOLDER names one")
@@ -501,12 +509,11 @@ def _scope_with(step: ResolvedStep, place: str) -> tuple[str, str] | None:
 
 
 def _doubtful_scopes(steps: Iterable[ResolvedStep]) -> list[str]:
-    """Return notices of scopes that may mean other files than their author thinks, one for each scope as written."""
+    """Return notices of scopes of cached steps that may mean other files than their author thinks, one for each."""
     scopes: dict[FsScope, list[ResolvedStep]] = {}
     for step in steps:
-        if step.cache.enable and not step.not_run:
-            for scope in step.cache.fs_scope:
-                scopes.setdefault(scope, []).append(step)
+        for scope in step.cache.fs_scope:
+            scopes.setdefault(scope, []).append(step)
     found = []
     for scope, users in scopes.items():
         names = ", ".join(step.name for step in users)
@@ -645,7 +652,8 @@ def _named_paths(pipeline: Pipeline) -> Iterable[str]:
     """Return the relative paths that steps name: words of commands in the form of a path."""
     found: dict[str, None] = {}
     for step in pipeline.steps.values():
-        for word in _PATH.findall(step.shell_text.value):
+        text = step.shell_text.value
+        for word in _PATH.findall(text) if "/" in text or "." in text else ():
             if "/" in word or ("." in word and os.path.splitext(word)[1].lower() in SUFFIXES):
                 found[word] = None
         if len(found) >= _MOST_PATHS:

@@ -29,12 +29,15 @@ CACHE_MODES = ("content", "paddleflow")
 """The ways to compare files: by content, or by the time of the last change as in PaddleFlow."""
 
 
-class SourceText(Struct, frozen=True):
-    """A text of the file, its position, and the path of its field."""
+class SourceText(Struct, frozen=True, gc=False):
+    """A text of the file, its position, and the path of its field; an absent one has neither."""
 
     value: str = ""
     mark: FilePosition = START
     path: str = ""
+
+
+NO_TEXT = SourceText()
 
 
 class ParameterDefinition(Struct, frozen=True):
@@ -135,7 +138,7 @@ class Component(Struct, frozen=True):
     parameters: Mapping[str, ParameterDefinition] = field(default_factory=dict)
     deps: tuple[SourceText, ...] = ()
     inputs: Mapping[str, SourceText] = field(default_factory=dict)
-    condition: SourceText = SourceText()
+    condition: SourceText = NO_TEXT
     loop: LoopArgument | None = None
     mark: FilePosition = START
     path: str = ""
@@ -147,7 +150,7 @@ class Step(Component, frozen=True):
     `option_texts` are all texts of the options with their positions, `secrets` the names of secrets by variable.
     """
 
-    command: SourceText = SourceText()
+    command: SourceText = NO_TEXT
     docker_env: str = ""
     env: Mapping[str, SourceText] = field(default_factory=dict)
     secrets: Mapping[str, SourceText] = field(default_factory=dict)
@@ -158,8 +161,8 @@ class Step(Component, frozen=True):
     retry: Retry | None = None
     resources: Resources | None = None
     packages: Packages | None = None
-    stderr: SourceText = SourceText()
-    kind: SourceText = SourceText()
+    stderr: SourceText = NO_TEXT
+    kind: SourceText = NO_TEXT
     options: Mapping[str, Any] = field(default_factory=dict)
     option_texts: tuple[SourceText, ...] = ()
 
@@ -172,7 +175,7 @@ class Step(Component, frozen=True):
     @property
     def shell_text(self) -> SourceText:
         """The text for the shell: the entry point of a job of Ray, otherwise the command."""
-        return self.env.get("RAY_JOB_ENTRY_POINT", SourceText()) if self.is_ray_job else self.command
+        return self.env.get("RAY_JOB_ENTRY_POINT", NO_TEXT) if self.is_ray_job else self.command
 
     @property
     def output_names(self) -> frozenset[str]:
@@ -195,7 +198,7 @@ class Dag(Component, frozen=True):
 class Reference(Component, frozen=True):
     """A copy of a component with other parameters and inputs; `references.expand` replaces all of them."""
 
-    target: SourceText = SourceText()
+    target: SourceText = NO_TEXT
 
 
 class UnreadableComponent(Component, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from weft.documents import yaml
 from weft.documents.problems import FilePosition, Problems, choices, join, show
 from weft.frontends.pipelines.forms import other_word, right_form
-from weft.frontends.pipelines.language import START, SourceText
+from weft.frontends.pipelines.language import NO_TEXT, START, SourceText
 from weft.model.patterns import late_pattern
 from weft.model.suggestions import nearest
 
@@ -68,11 +68,9 @@ class FileMap:
                 self.nodes[key] = value
 
     def text(self, key: str) -> SourceText:
-        """Return a text; "" if absent."""
+        """Return a text; `NO_TEXT` if absent."""
         node = self.nodes.get(key)
-        if node is None:
-            return SourceText("", self.mark, join(self.path, key))
-        return read_text(node, join(self.path, key), self.problems)
+        return NO_TEXT if node is None else read_text(node, join(self.path, key), self.problems)
 
     def is_text(self, key: str) -> bool:
         """Return whether the value of `key` is a text."""

@@ -171,7 +171,7 @@ def _failure_options(top: FileMap) -> FailureOptions:
 
 def _cache(parent: FileMap) -> CacheDefinition:
     if "cache" not in parent.nodes:
-        return CacheDefinition(mark=parent.mark)
+        return _NO_CACHE
     options = parent.map("cache", CACHE)
     mode = options.text("mode").value or CACHE_MODES[0]
     if mode not in CACHE_MODES:
@@ -304,6 +304,7 @@ def _post_process(entries: FileMap) -> dict[str, Component]:
 
 
 _NOTHING = yaml.Scalar(None, "", START)
+_NO_CACHE = CacheDefinition()
 
 
 def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap) -> Component:
@@ -313,7 +314,7 @@ def _component(name: str, mark: FilePosition, node: yaml.Node, entries: FileMap)
     else:
         check_name(STEP_NAME, name, mark, path, "a step", problems)
     written = node.entries if isinstance(node, yaml.Mapping) else {}
-    if not is_empty(written.get("reference", _NOTHING)):
+    if "reference" in written and not is_empty(written["reference"]):
         return _reference(name, mark, node, path, problems)
     if "entry_points" in written and not is_null(written["entry_points"]):
         return _dag(name, mark, node, path, problems)

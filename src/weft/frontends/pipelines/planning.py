@@ -47,8 +47,7 @@ def planned_tasks(
         loaded = placed
         compiled = compile_loaded(loaded, folder.name, place_of(loaded, folder))
     check_run(loaded, compiled, begins=False)
-    plan = _Plan(loaded, compiled)
-    return [*plan.tasks(final=False), *plan.tasks(final=True)]
+    return list(_Plan(loaded, compiled).tasks())
 
 
 class _Plan:
@@ -63,11 +62,12 @@ class _Plan:
         self._skipped: dict[str, str] = {}
         self._asked: dict[str, str] = {}
 
-    def tasks(self, *, final: bool) -> Iterator[PlannedTask]:
-        """Yield the tasks of all vertices that are, or are not, final."""
+    def tasks(self) -> Iterator[PlannedTask]:
+        """Yield the tasks of all vertices in the order of their nodes, of which the final ones are last."""
+        vertices = self._compiled.graph.vertices
         for node in self._compiled.nodes:
-            vertex = self._compiled.graph.vertices.get(node.id)
-            if vertex is None or vertex.final is not final:
+            vertex = vertices.get(node.id)
+            if vertex is None:
                 continue
             if isinstance(node, ResolvedStep):
                 yield from self._step(node, vertex)
@@ -99,15 +99,16 @@ class _Plan:
             uncached = "it runs at the end of every run"
         elif caching.off and node.cache.enable:
             uncached = "no result is used or kept (--no-cache)"
+        params = vertex.program.params
         items, how = vertex.program.items or (None,), how_it_runs(node)
         for number, item in enumerate(items):
             name = loop_item(node.name, number) if len(items) > 1 else node.name
-            skipped, asked = _answer(vertex.program.params.get("condition", ""), item)
+            skipped, asked = _answer(params["condition"], item) if node.condition else ("", "")
             asked = f"on the condition of {name}, {asked}" if asked else ""
             yield PlannedTask(
                 step=name,
-                recipe=None if depends or asked or vertex.final else recipe_of(vertex.program.params, number, item),
-                makes=() if node.lister else tuple(outputs_of(vertex, number).values()),
+                recipe=None if depends or asked or vertex.final else recipe_of(params, number, item),
+                makes=() if node.lister or not node.outputs else tuple(outputs_of(vertex, number).values()),
                 skipped=node.not_run or self._skipped.get(node.id, "") or skipped,
                 refresh=node.id in self._refreshed,
                 depends=depends or asked,

@@ -145,7 +145,7 @@ class _Resolver:
             for dep in deps:
                 last.pop(dep, None)
             name = component.name
-            parameters[name] = self._parameters(component, scope, parameters)
+            parameters[name] = self._parameters(component, scope, parameters) if component.parameters else {}
             inputs = (
                 {key: self._input(text.value, scope, outputs) for key, text in component.inputs.items()}
                 if component.inputs
@@ -201,6 +201,8 @@ class _Resolver:
         made = self._resolved(step, own, folder, deps, items=items, lister=lister, condition=condition)
         self.nodes.append(made)
         ends = (*after, id) if made.not_run else (id,)
+        if not step.outputs:
+            return ends, {}
         if lister:
             return ends, {text.value: (OutputPaths(lister, text.value, folder),) for text in step.outputs}
         seqs = range(1 if items is None else len(items))
@@ -219,29 +221,35 @@ class _Resolver:
     ) -> ResolvedStep:
         parameters, inputs, loops = scope.parameters, scope.inputs, items is not None or bool(lister)
         known, outputs, artifacts, left = _artifacts(step, inputs, folder, loops=loops)
-        own: dict[str, ParameterValue | Placeholder] = {**parameters, **self._system(step.name)}
-        if loops:
-            own[LOOP_ARGUMENT] = Placeholder(ITEM)
-        declared = {key: self._fill(text.value, own) for key, text in step.env.items()}
-        command = paths.shell_body(step.shell_text.value)
-        values = {**artifacts, **own}
-        left |= {**own, LOOP_ARGUMENT: f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""}
-        portable = self._fill(command, left)
-        secrets = {key: text.value for key, text in step.secrets.items()}
+        text = paths.shell_body(step.shell_text.value)
+        command: Filled = text
+        portable: Filled = text
+        declared: dict[str, Filled] = {}
+        body: StepBody | None = None
+        if step.env or step.kind.value or "{{" in text:
+            own: dict[str, ParameterValue | Placeholder] = {**parameters, **self._system(step.name)}
+            if loops:
+                own[LOOP_ARGUMENT] = Placeholder(ITEM)
+            declared = {key: self._fill(text.value, own) for key, text in step.env.items()}
+            values = {**artifacts, **own}
+            left |= {**own, LOOP_ARGUMENT: f"{{{{{LOOP_ARGUMENT}}}}}" if loops else ""}
+            portable, command = self._fill(text, left), self._fill(text, values)
+            body = self._body(step, declared, values, left)
+        secrets = {key: text.value for key, text in step.secrets.items()} if step.secrets else {}
         given = declared | {key: (Placeholder(SECRET, name),) for key, name in secrets.items()} if secrets else declared
         env = paths.environment(
             given,
             run_id=self.run.run_id,
             step=step.name,
             user=self.run.user,
-            inputs={key: _text_of(value) for key, value in artifacts.items() if key in inputs},
-            outputs={key: _text_of(value) for key, value in artifacts.items() if key in outputs},
+            inputs={key: _text_of(artifacts[key]) for key in inputs} if inputs else {},
+            outputs={key: _text_of(artifacts[key]) for key in outputs} if outputs else {},
             cwd=self.base,
             loop_argument=(Placeholder(ITEM),) if loops else "",
         )
         return ResolvedStep(
             name=scope.name,
-            command=self._fill(command, values),
+            command=command,
             env=env,
             deps=deps,
             inputs=known,
@@ -264,7 +272,7 @@ class _Resolver:
             folder=folder,
             places=inputs,
             mounts=self._mounts(step),
-            body=self._body(step, declared, values, left),
+            body=body,
             items=items,
             lister=lister,
             condition=condition,
@@ -505,8 +513,6 @@ class _Resolver:
     def _parameters(
         self, component: Component, scope: ComponentScope, siblings: Mapping[str, Mapping[str, ParameterValue]]
     ) -> dict[str, ParameterValue]:
-        if not component.parameters:
-            return {}
         own = component.name
         if "step_name" in self.pipeline.as_paddleflow:
             own = scope.dotted.rstrip(".").rpartition(".")[2]
