@@ -110,9 +110,6 @@ class TaskCode(Struct, eq=False, gc=False):
     items: Any = None
     _fn: Callable[..., Any] | None = None
 
-    def __post_init__(self) -> None:
-        self.items = self.program.items
-
     @property
     def style(self) -> Style:
         """How the function is called."""
@@ -190,6 +187,7 @@ def code_of(spec: TaskSpec, column: Callable[[EdgeSpec], Column]) -> TaskCode:
         spec.counted,
         spec.kept,
         spec.verdict,
+        spec.program.items,
     )
 
 
