@@ -96,6 +96,8 @@ def _whole_inputs(lease: WorkerLease, member: int = -1) -> Iterator[tuple[InputC
     mults = (1,) if lease.cone is None else lease.cone.mult
     inner = frozenset() if lease.cone is None else frozenset(lease.cone.members)
     for at, (code, mult) in enumerate(zip(lease.codes, mults, strict=True)):
+        if at and code.only:
+            continue  # it reads the value of another member
         for inp in code.inputs if member in (-1, at) else ():
             if inp.mode != PIECES and not inp.live and inp.source not in inner and inp.column.tracked:
                 yield inp, range(lease.lo * mult, max(lease.lo + 1, lease.hi) * mult)

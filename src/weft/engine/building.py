@@ -107,7 +107,8 @@ def _add_stage(core: Core, vertex: Vertex, *, fresh: bool) -> None:
 
 def _add_link(core: Core, edge: Edge, *, fresh: bool) -> PhysicalEdge:
     src, dst = core.by_id[edge.src], core.by_id[edge.dst]
-    link = link_of(edge, src, dst)
+    router = bind(edge, src.n, dst.n) if fresh and src.n >= 0 <= dst.n else None
+    link = link_of(edge, src, dst, router)
     src.outputs.append(link)
     dst.inputs.append(link)
     if edge.scheduling is not SEQUENTIAL and edge.scheduling.when in EARLY:
@@ -118,8 +119,6 @@ def _add_link(core: Core, edge: Edge, *, fresh: bool) -> PhysicalEdge:
             count_reader(src.refs, link)
         elif src.n > 0 and (link.data or dst.vertex.expands):
             src.refs = count_refs(src)
-    elif src.n >= 0 <= dst.n:
-        link.bound(bind(edge, src.n, dst.n))
     return link
 
 

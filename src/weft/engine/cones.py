@@ -222,9 +222,14 @@ def _chain(stages: list[Stage]) -> Cone:
 
 def _held(stages: list[Stage], height: int) -> int:
     """Return the size in bytes of the values held inside a cone, without those of its root, the last of `stages`."""
-    inner = [stage.vertex for stage in stages[:-1]]
-    outputs = max([vertex.output_bytes or 0 for vertex in inner], default=0)
-    return height * outputs + max([vertex.scratch_bytes for vertex in inner], default=0)
+    outputs = scratch = 0
+    for stage in stages[:-1]:
+        vertex = stage.vertex
+        if vertex.output_bytes is not None and vertex.output_bytes > outputs:
+            outputs = vertex.output_bytes
+        if vertex.scratch_bytes > scratch:
+            scratch = vertex.scratch_bytes
+    return height * outputs + scratch
 
 
 def _tree(root: Stage) -> Cone:

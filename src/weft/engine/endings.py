@@ -178,18 +178,19 @@ def _commit_units(core: Core, lease: LeaseRow, lo: int, hi: int, event: Done | P
         _commit_root(core, lease, lo, hi, event)
         return
     wanted_since: list[Stage] = []  # a patch added another consumer inside the cone meanwhile
-    inside = {stage.index for stage, _ in lease.members} if core.patched else ()
+    patched, live, leaves = core.patched, lease.live, lease.leaves
+    inside = {stage.index for stage, _ in lease.members} if patched else ()
     for stage, mult in lease.members:
         a, b = lo * mult, hi * mult
         stage.executing -= b - a
         if stage is root:
             break
-        write(core, stage, a, b, lease.live, FREED)
+        write(core, stage, a, b, live, FREED)
         stage.finished += b - a
         stage.over += b - a
-        if core.patched and len(stage.outputs) > 1:
+        if patched and len(stage.outputs) > 1:
             wanted_since.extend(link.dst for link in stage.outputs if link.dst.index not in inside)
-        if stage.index not in lease.leaves and stage.narrow == len(stage.inputs):
+        if stage.index not in leaves and stage.narrow == len(stage.inputs):
             if stage.over == stage.n and stage.finished == stage.n:
                 stage.status = _FINISHED  # only the next member of the cone waits for it
                 core.moved.append(stage)

@@ -180,15 +180,19 @@ class PhysicalEdge(Struct, eq=False):
         return self.edge.storage is _DURABLE
 
 
-def link_of(edge: Edge, src: Stage, dst: Stage) -> PhysicalEdge:
-    """Return the physical side of an edge between two stages, without a router."""
+def link_of(edge: Edge, src: Stage, dst: Stage, router: Router | None = None) -> PhysicalEdge:
+    """Return the physical side of an edge between two stages, with its router if both have rows."""
     if edge.movement is ONE_TO_ONE:
-        return PhysicalEdge(edge, src, dst, True, False, 1, edge.scheduling is not SEQUENTIAL and not _by_task(edge))
+        gate = edge.scheduling is not SEQUENTIAL and not _by_task(edge)
+        return PhysicalEdge(edge, src, dst, True, False, 1, gate, router, False, dst.n if router is not None else 0)
     move = edge.movement.move
     data = move is not _NOTHING_MOVES
     wide = move is _BROADCAST or move is _SCATTER_GATHER
     gate = wide or not data or not (edge.scheduling is SEQUENTIAL or _by_task(edge))
-    return PhysicalEdge(edge, src, dst, data, wide, 1 if move is _ONE_TO_ONE else 0, gate)
+    link = PhysicalEdge(edge, src, dst, data, wide, 1 if move is _ONE_TO_ONE else 0, gate)
+    if router is not None:
+        link.bound(router)
+    return link
 
 
 class ControlColumns(Struct):

@@ -7,6 +7,8 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from weft.model.chunks import ChunkRef, Tier
 from weft.store.api import ABSENT, FIXED, ONCE, SMALL, ChunkInfo, once_only, sizeof
 
@@ -21,41 +23,27 @@ _CANDIDATES: Final = 4096
 """The number of chunks that an eviction policy compares at a time."""
 
 
-class ChunkEntry:
+class ChunkEntry(Struct, eq=False, gc=False):
     """One chunk that is large or lies in a file; the fields are guarded by the lock of the `MemoryManager`.
 
     `nbytes` is its size in memory or shared memory. `ref` is its location outside; for tier MEMORY, that of a valid
     copy. `on_disk` is the size of that copy. `used` is the tick of its last use.
+
+    The garbage collector does not visit these records: whoever drops a column frees its cells, and thereby them.
     """
 
-    __slots__ = (
-        "busy",
-        "column",
-        "dead",
-        "freed_parts",
-        "index",
-        "nbytes",
-        "on_disk",
-        "pins",
-        "ref",
-        "tier",
-        "unpicklable",
-        "used",
-    )
-
-    def __init__(self, column: Column, index: int, nbytes: int, tier: Tier, ref: ChunkRef | None) -> None:
-        self.column = column
-        self.index = index
-        self.nbytes = nbytes
-        self.tier = tier
-        self.ref = ref
-        self.on_disk = 0
-        self.pins = 0
-        self.busy = False
-        self.dead = False
-        self.unpicklable = False
-        self.used = 0
-        self.freed_parts: bytearray | None = None
+    column: Column
+    index: int
+    nbytes: int
+    tier: Tier
+    ref: ChunkRef | None
+    on_disk: int = 0
+    pins: int = 0
+    busy: bool = False
+    dead: bool = False
+    unpicklable: bool = False
+    used: int = 0
+    freed_parts: bytearray | None = None
 
 
 def memory_bytes() -> int:

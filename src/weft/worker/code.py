@@ -90,7 +90,7 @@ class TaskCode(Struct, eq=False, gc=False):
     `only` is the kind of a plain function's single, narrow input: -1 one value, k > 0 a list of k values; 0 otherwise.
     `measured` are output edges with the bytes of each partition measured for a manager; `counted`: output rows are
     counted for one. `parts` is the number of partitions of its output. `kept`: its values are results, whatever reads
-    them.
+    them. `items` are those of the program, or those of them that a process has been sent.
 
     The garbage collector does not visit these records: whoever keeps them drops them at the end of their job.
     """
@@ -109,9 +109,6 @@ class TaskCode(Struct, eq=False, gc=False):
     verdict: JobVerdict | None = None
     items: Any = None
     _fn: Callable[..., Any] | None = None
-
-    def __post_init__(self) -> None:
-        self.items = self.program.items
 
     @property
     def style(self) -> Style:
@@ -190,6 +187,7 @@ def code_of(spec: TaskSpec, column: Callable[[EdgeSpec], Column]) -> TaskCode:
         spec.counted,
         spec.kept,
         spec.verdict,
+        spec.program.items,
     )
 
 

@@ -343,6 +343,7 @@ class WorkerProcess:
                 kept=row.kept,
                 parts=row.parts,
                 verdict=row.verdict,
+                items=program.items,
             )
         return known
 

@@ -1,5 +1,6 @@
 """The keeper: budget, eviction, pins, spill and restore, full disks; and its books, checked after random work."""
 
+import gc
 import os
 import random
 import threading
@@ -132,6 +133,13 @@ def test_values_from_the_limit_on_are_tracked():
 
 
 # ---------------------------------------------------------------------------------------------------------- eviction
+
+
+def test_the_garbage_collector_visits_no_record_of_a_chunk():
+    with BlockManager(1 << 20) as store:
+        column = store.column(("job", "v"), 3)
+        store.put_range(column, 0, [bytes(SMALL)] * 3)
+        assert [gc.is_tracked(entry) for entry in column.tracked.values()] == [False] * 3
 
 
 def test_the_least_recently_used_leaves_first(folders):

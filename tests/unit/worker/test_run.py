@@ -1,5 +1,6 @@
 """Running a lease over a store that is a column in memory: values, failures, stops, cones, and what is counted."""
 
+import gc
 import itertools
 
 import pytest
@@ -40,6 +41,7 @@ def code(fn, *inputs, n=10, vertex="work", outputs=None, only=0, **fields) -> Ta
         parts=parts,
         measured=measured,
         counted=counted,
+        items=program.items,
     )
 
 
@@ -75,6 +77,30 @@ def test_a_group_is_the_list_of_neighbours():
 def test_a_shuffle_reads_one_piece_of_each_source():
     rows = [["a", "b", "c"], ["d", "e", "f"]]
     assert ran(code("".join, reading(ScatterGather(2, 3), rows))).values == ["ad", "be", "cf"]
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("tasks", [1, 7, 8, 30])
+def test_a_lease_reads_its_pieces_however_many_tasks_it_has(tasks, kind):
+    rows = [kind((row, part) for part in range(40)) for row in range(5)]
+    body = code(list, reading(ScatterGather(5, 40), rows), n=40)
+    assert ran(body, 6, 6 + tasks).values == [[(row, part) for row in range(5)] for part in range(6, 6 + tasks)]
+
+
+def test_pieces_are_read_without_an_object_for_each_row():
+    """A list for each row calls the garbage collector once in 700 rows, and it visits all of their pieces."""
+    tracked: list[int] = []
+
+    def count(pieces):
+        tracked.append(len(gc.get_objects()))
+        return len(pieces)
+
+    rows = [list(range(20)) for _ in range(900)]
+    body = code(count, reading(ScatterGather(900, 20), rows), n=20)
+    gc.collect()
+    before = len(gc.get_objects())
+    assert ran(body, 0, 20).values == [900] * 20
+    assert max(tracked) - before < 500
 
 
 def test_inputs_come_in_the_order_of_the_edges():
