@@ -24,8 +24,8 @@ from weft.store.state import DRIVER, owned
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytest.importorskip("grpc", reason="Ray's client is not installed")
-PATIENCE = "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S", "150"
-"""How long Ray's server waits for the process of a client, which takes long on a busy machine."""
+HEAD = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "150", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""What the documentation advises for a busy head: patience with the processes of clients, and no crashes of those."""
 WAITING = "echo begun >> begun; while ! test -e go; do sleep 0.05; done; echo done >> done"
 
 
@@ -43,7 +43,8 @@ def port():
 def cluster(port):
     with ExitStack() as undo:
         environ = undo.enter_context(pytest.MonkeyPatch.context())
-        environ.setenv(*PATIENCE)
+        for name, value in HEAD.items():
+            environ.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # Ray forgets to close the logs of the client's server
             found = undo.enter_context(running_cluster(2, ray_client_server_port=port))

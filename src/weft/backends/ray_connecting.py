@@ -18,7 +18,7 @@ import ray
 
 from weft.backends.ray_environments import folder
 from weft.backends.ray_prints import print_client_to_stderr, print_to_stderr
-from weft.model.errors import MissingExtraError, UsageError
+from weft.model.errors import CapacityError, MissingExtraError, UsageError
 from weft.store.handshake import receive_exactly
 from weft.store.tls import TlsFiles, check_files, check_grpc
 
@@ -33,7 +33,18 @@ _SETTINGS: Final = 4
 """The type of the frame with which each end of a connection of HTTP/2 begins."""
 _EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _MOMENT_S: Final = 1.0
-_SLOW_HEAD: Final = " Or try again: a busy head needs more time (RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S there)."
+_TRIES: Final = 4
+"""How often the head of a cluster is asked for a process that serves this client."""
+_UNSERVED: Final = re.compile(
+    r"(?P<slow>Proxy failed to Connect to backend)|Starting Ray client server failed|psutil\.(Zombie|NoSuch)Process"
+)
+"""What the head says when that process does not answer in its time, or has died at once: in its fork handlers, gRPC
+crashes some of the processes that a busy head starts. Ray looks at it with psutil."""
+_SLOW_HEAD: Final = "A busy head needs more time: set RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S for `ray start` there."
+_CRASHES: Final = (
+    "Set GRPC_ENABLE_FORK_SUPPORT=0 for `ray start` there, without which gRPC crashes some processes at their start; "
+    "the log has other reasons."
+)
 _VERSIONS: Final = re.compile(r"started with:\s+Ray: (\S+)\s+Python: (\S+)")
 _connecting = threading.Lock()
 _connections = 0
@@ -63,7 +74,7 @@ def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
 
     `tls` has the files of Ray in this process. UsageError: there is no cluster, its Ray or Python is of another
     version, or the options are wrong. ForbiddenError: one has TLS and the other does not, or one refuses the
-    certificate of the other.
+    certificate of the other. CapacityError: its head cannot start a process for Ray's client.
     """
     global _connections
     copied = folder(options)
@@ -95,19 +106,24 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
         if where.startswith(SCHEME):
             print_client_to_stderr()
         with _told(where), _same_signals():
-            ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
+            _join(where, copied)
     except ValueError as error:
         raise UsageError(
             f"the working folder {options.working_dir} cannot be copied to the cluster: {error}",
             hint="Name a smaller folder, or leave files out of it by .gitignore.",
         ) from error
     except OSError as error:
+        if unserved := _UNSERVED.search(str(error)):
+            raise CapacityError(
+                f"the head of the Ray cluster at {where} was asked {_TRIES} times for a process that serves this "
+                f"client, and has none: {str(error).strip().splitlines()[-1]}",
+                hint=_SLOW_HEAD if unserved["slow"] else _CRASHES,
+            ) from error
         if answers:
             raise UsageError(
                 f"the Ray cluster at {where} does not let this process in, or does not answer it: {error}",
                 hint="If it asks for tokens (`ray start` on a machine with ~/.ray/auth_token does), set "
-                "RAY_AUTH_MODE=token here."
-                + (_SLOW_HEAD if where.startswith(SCHEME) and "server failed" in str(error) else ""),
+                "RAY_AUTH_MODE=token here.",
             ) from error
         raise UsageError(
             "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
@@ -121,6 +137,19 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
         ) from error
     except RuntimeError as error:
         raise other_versions(str(error)) from error
+
+
+def _join(where: str, copied: dict[str, Any]) -> None:
+    """Have Ray connect this process; ask again if the head had no process for a client, for a reason that may pass."""
+    for last in (False,) * (_TRIES - 1) + (True,):
+        try:
+            ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
+        except ConnectionAbortedError as error:
+            if last or not _UNSERVED.search(str(error)):
+                raise
+            sys.stderr.write(f"weft: the Ray cluster at {where} has no process for this client yet; asking again\n")
+        else:
+            return
 
 
 def other_versions(told: str) -> UsageError:
