@@ -19,6 +19,8 @@ import pytest
 
 from tests.integration.places import DEADLINE_S, Project, until
 from tests.integration.ray_clusters import running_cluster
+from tests.integration.test_cluster_training import MEETING, all_workers
+from tests.integration.test_training import Place, replica, tfjob
 from tests.started import start
 from weft.store.state import DRIVER, owned
 
@@ -313,30 +315,54 @@ def test_a_run_ends_when_its_client_has_lost_the_cluster(project, cluster, addre
 
 
 ACTORS = """
+import socket
 import weft
-from weft.model.errors import UsageError
+
+socket.gethostname = lambda: "laptop"  # so that its machine is none of the cluster's
 
 
 class Counter:
-    def up(self):
-        return 1
+    def __init__(self):
+        self.value = 0
+
+    def add(self, more):
+        self.value += more
+        return self.value
 
 
-def call(counter):
-    return counter.up()
+def add_each(item, counter):
+    return counter.add(item).result(180)
 
 
 if __name__ == "__main__":
-    with weft.Session("ray") as session:
-        try:
-            session.actor(Counter)
-        except UsageError as error:
-            print(error, error.hint)
+    with weft.Session("ray", backups=False) as session:
+        for cores in (0, 1):
+            with session.actor(Counter, resources=weft.Resources(cpu=cores)) as counter:
+                print(max(session.map(add_each, range(10), params={"counter": counter}).results()))
+                print(counter.add(0).result(180))
+        graph = weft.Graph("served")
+        node, counter = weft.add_actor(graph, Counter)
+        sums = graph.map(add_each, range(4), node, params={"counter": counter}).keep()
+        print(max(session.run(graph)[sums]))
 """
 
 
 @pytest.mark.soak
-def test_actors_are_refused_with_the_next_step(project):
+def test_tasks_of_all_machines_call_actors(project, cluster):
     out, _ = ended(project, ACTORS)
-    assert "connected by ray://" in out
-    assert "ray job submit" in out
+    assert out.split() == ["45", "45", "45", "45", "6"]
+    nothing_is_left(cluster)
+
+
+@pytest.mark.soak
+def test_a_training_job_in_the_foreground(tmp_path, cluster, address):
+    place = Place(tmp_path / "project")
+    place.environ |= {"RAY_ADDRESS": address, "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2"}
+    (place.folder / "program.py").write_text(MEETING)
+    place.job(all_workers(tfjob(Worker=replica("exec python3 program.py", 2))))
+    code, _, err = place.weft("run", "run.yaml", "--backend", "ray")
+    assert code == 0, err
+    lines = [place.log("worker", index).split() for index in (0, 1)]
+    assert lines[0] == lines[1][::-1]
+    assert place.conditions() == {"Created": "True", "Running": "False", "Succeeded": "True"}
+    nothing_is_left(cluster)

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "ray://"
 """The beginning of the addresses of Ray's client."""
+START_S: Final = 300.0
+"""Seconds within which an actor must answer: a busy machine needs a minute for a process of Ray."""
+QUIET_S: Final = 30.0
+"""Seconds until it is told that an actor is waited for."""
 CONNECT_S: Final = 5.0
 """Seconds within which the head of a cluster must accept a connection."""
 _SETTINGS: Final = 4
@@ -105,7 +109,8 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
         print_to_stderr()
         if where.startswith(SCHEME):
             print_client_to_stderr()
-        with _told(where), _same_signals():
+        place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
+        with told(f"connecting to {place}", _MOMENT_S), _same_signals():
             _join(where, copied)
     except ValueError as error:
         raise UsageError(
@@ -152,13 +157,13 @@ def _join(where: str, copied: dict[str, Any]) -> None:
             return
 
 
-def other_versions(told: str) -> UsageError:
+def other_versions(said: str) -> UsageError:
     """Return the error for a cluster that this process cannot join, from what Ray says about it."""
-    found = _VERSIONS.findall(told)
+    found = _VERSIONS.findall(said)
     if len(found) != 2:
         return UsageError(
-            f"this process cannot join the Ray cluster: {told}",
-            hint="The versions of Python and Ray must be those of the cluster.",
+            f"this process cannot join the Ray cluster: {said}",
+            hint="The versions of Python and Ray must be those of the cluster; a busy head may answer later.",
         )
     (theirs, their_python), (ours, our_python) = found
     steps = [f"install its Ray here: pip install 'ray[client]=={theirs}'"] if theirs != ours else []
@@ -173,10 +178,9 @@ def other_versions(told: str) -> UsageError:
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Say on the standard error what is waited for, if that takes longer than a moment."""
-    place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
-    timer = threading.Timer(_MOMENT_S, sys.stderr.write, (f"weft: connecting to {place}\n",))
+def told(text: str, after_s: float) -> Iterator[None]:
+    """Say on the standard error what is waited for, if that takes longer."""
+    timer = threading.Timer(after_s, sys.stderr.write, (f"weft: {text}\n",))
     timer.daemon = True
     timer.start()
     try:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from tests.integration.places import until
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, UsageError, WeftError
 
@@ -105,3 +106,17 @@ def test_a_head_that_does_not_let_the_process_in_may_ask_for_a_token(monkeypatch
     with pytest.raises(UsageError) as caught:
         connect(monkeypatch, address, Head(ConnectionError("ray client connection timeout")))
     assert "RAY_AUTH_MODE=token" in caught.value.hint
+
+
+def test_what_takes_long_is_told(capsys):
+    heard = []
+
+    def err():
+        heard.append(capsys.readouterr().err)
+        return "".join(heard)
+
+    with connecting.told("the Ray cluster starts the relay", 3600.0):
+        pass
+    with connecting.told("the Ray cluster starts a node", 0.0):
+        until(lambda: "weft: the Ray cluster starts a node\n" in err(), "the line")
+    assert "relay" not in err()
