@@ -82,6 +82,12 @@ def received(sock):
     return b"".join(parts)
 
 
+def send(sock, data):
+    """Send data, and end."""
+    sock.sendall(data)
+    sock.shutdown(socket.SHUT_WR)
+
+
 def back(sock):
     """Send back all that comes, and end."""
     sock.sendall(received(sock))
@@ -192,7 +198,7 @@ def test_callers_that_nobody_greets_are_hung_up(line):
 
 
 def test_the_near_end_connects_to_no_address_that_the_far_end_names(line):
-    came = []
+    came: list[socket.socket] = []
     with serving(came.append) as address, pytest.raises(ConnectionError, match="nothing takes callers"):
         line.far.dial(address, DEADLINE_S)
     assert not came
