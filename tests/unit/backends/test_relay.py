@@ -98,7 +98,7 @@ def test_bytes_go_both_ways_and_each_direction_ends_by_itself(line):
     print("seed", seed)
     data = random.Random(seed).randbytes(3 * WINDOW + 17)
     with serving(back) as address, line.near.dial(address, DEADLINE_S) as sock:
-        sender = threading.Thread(target=lambda: (sock.sendall(data), sock.shutdown(socket.SHUT_WR)))
+        sender = threading.Thread(target=send, args=(sock, data))
         sender.start()
         assert received(sock) == data
         sender.join(DEADLINE_S)
@@ -178,7 +178,7 @@ def test_callers_of_the_far_end_are_greeted_at_the_near_end(line):
     with serving(back) as other, line.near.dial(other, DEADLINE_S) as ours:  # numbers of both ends differ
         for _ in range(2):
             with socket.create_connection(address, timeout=DEADLINE_S) as sock:
-                sender = threading.Thread(target=lambda: (sock.sendall(data), sock.shutdown(socket.SHUT_WR)))
+                sender = threading.Thread(target=send, args=(sock, data))
                 sender.start()
                 assert received(sock) == data
                 sender.join(DEADLINE_S)
