@@ -19,13 +19,15 @@ import pytest
 
 from tests.integration.places import DEADLINE_S, Project, until
 from tests.integration.ray_clusters import running_cluster
+from tests.integration.test_cluster_training import MEETING, all_workers
+from tests.integration.test_training import Place, replica, tfjob
 from tests.started import start
 from weft.store.state import DRIVER, owned
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytest.importorskip("grpc", reason="Ray's client is not installed")
-PATIENCE = "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S", "150"
-"""How long Ray's server waits for the process of a client, which takes long on a busy machine."""
+HEAD = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "150", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""What the documentation advises for a busy head: patience with the processes of clients, and no crashes of those."""
 WAITING = "echo begun >> begun; while ! test -e go; do sleep 0.05; done; echo done >> done"
 
 
@@ -43,7 +45,8 @@ def port():
 def cluster(port):
     with ExitStack() as undo:
         environ = undo.enter_context(pytest.MonkeyPatch.context())
-        environ.setenv(*PATIENCE)
+        for name, value in HEAD.items():
+            environ.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # Ray forgets to close the logs of the client's server
             found = undo.enter_context(running_cluster(2, ray_client_server_port=port))
@@ -312,30 +315,54 @@ def test_a_run_ends_when_its_client_has_lost_the_cluster(project, cluster, addre
 
 
 ACTORS = """
+import socket
 import weft
-from weft.model.errors import UsageError
+
+socket.gethostname = lambda: "laptop"  # so that its machine is none of the cluster's
 
 
 class Counter:
-    def up(self):
-        return 1
+    def __init__(self):
+        self.value = 0
+
+    def add(self, more):
+        self.value += more
+        return self.value
 
 
-def call(counter):
-    return counter.up()
+def add_each(item, counter):
+    return counter.add(item).result(180)
 
 
 if __name__ == "__main__":
-    with weft.Session("ray") as session:
-        try:
-            session.actor(Counter)
-        except UsageError as error:
-            print(error, error.hint)
+    with weft.Session("ray", backups=False) as session:
+        for cores in (0, 1):
+            with session.actor(Counter, resources=weft.Resources(cpu=cores)) as counter:
+                print(max(session.map(add_each, range(10), params={"counter": counter}).results()))
+                print(counter.add(0).result(180))
+        graph = weft.Graph("served")
+        node, counter = weft.add_actor(graph, Counter)
+        sums = graph.map(add_each, range(4), node, params={"counter": counter}).keep()
+        print(max(session.run(graph)[sums]))
 """
 
 
 @pytest.mark.soak
-def test_actors_are_refused_with_the_next_step(project):
+def test_tasks_of_all_machines_call_actors(project, cluster):
     out, _ = ended(project, ACTORS)
-    assert "connected by ray://" in out
-    assert "ray job submit" in out
+    assert out.split() == ["45", "45", "45", "45", "6"]
+    nothing_is_left(cluster)
+
+
+@pytest.mark.soak
+def test_a_training_job_in_the_foreground(tmp_path, cluster, address):
+    place = Place(tmp_path / "project")
+    place.environ |= {"RAY_ADDRESS": address, "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2"}
+    (place.folder / "program.py").write_text(MEETING)
+    place.job(all_workers(tfjob(Worker=replica("exec python3 program.py", 2))))
+    code, _, err = place.weft("run", "run.yaml", "--backend", "ray")
+    assert code == 0, err
+    lines = [place.log("worker", index).split() for index in (0, 1)]
+    assert lines[0] == lines[1][::-1]
+    assert place.conditions() == {"Created": "True", "Running": "False", "Succeeded": "True"}
+    nothing_is_left(cluster)

@@ -9,7 +9,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "kuberay"
 # What KubeRay 1.7 takes in `ray.io/v1`, as far as the files use it: a type, or the fields of an object, a list of one.
-POD = {"spec": {"containers": [{"name": str, "image": str, "ports": list, "resources": dict}]}}
+POD = {"spec": {"containers": [{"name": str, "image": str, "ports": list, "env": list, "resources": dict}]}}
 SECRET = {"valueFrom": {"secretKeyRef": {"name": str, "key": str}}}
 CLUSTER = {
     "rayVersion": str,

@@ -38,6 +38,7 @@ from weft.store import codec, peers, serializers
 from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
 from weft.store.tls import check_files
+from weft.worker.actor_gateway import PortEntrance
 from weft.worker.lease import LeaseResult, UnitCounts, WorkerLease
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from weft.engine.provider import Provider
     from weft.store.blocks import BlockManager
     from weft.store.tls import TlsFiles
+    from weft.worker.actor_gateway import Entrance
 
 TARGET_S: Final = 0.02
 _FIRST_TICK_S: Final = 0.01
@@ -378,18 +380,21 @@ class Cluster(LocalBackend):
             self._forget_sent(node, job.id)
             node.send(messages.CLOSE_JOB, job.id)
 
-    def own_host(self) -> str:
-        """Return the address by which the nodes reach this process. UsageError: connections must use TLS."""
+    def entrance(self) -> Entrance:
+        """Return how the nodes reach this process, for actors. UsageError: connections must use TLS."""
         if self.surroundings.credentials.tls is not None:
             raise UsageError(
                 "actors use no TLS, and the connections of this cluster do",
                 hint="Leave out tls= of the cluster, or use other means than actors.",
             )
+        return self._entrance()
+
+    def _entrance(self) -> Entrance:
         node = next(node for node in self._nodes.values() if not node.dead)
         family = socket.AF_INET6 if ":" in node.about.address[0] else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
             sock.connect(node.about.address)  # sends nothing, and chooses the network to that node
-            return str(sock.getsockname()[0])
+            return PortEntrance(str(sock.getsockname()[0]))
 
     def close(self) -> None:
         """See `Executor.close`."""

@@ -28,7 +28,7 @@ from weft._version import __version__
 from weft.backends.cluster import Cluster
 from weft.backends.cluster_nodes import NodeAddress, NodeConnection, NodeNetwork
 from weft.backends.ray_client import ClientRelay, by_client
-from weft.backends.ray_connecting import connect, disconnect, tls_files
+from weft.backends.ray_connecting import QUIET_S, START_S, connect, disconnect, tls_files, told
 from weft.backends.ray_environments import failure, packages
 from weft.backends.ray_places import LOOK_S, RayReservation
 from weft.backends.ray_prints import are_printed, print_marks, wait_for_marks
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from weft.engine.ports import Shell
     from weft.engine.provider import Provider
     from weft.store.blocks import BlockManager
+    from weft.worker.actor_gateway import Entrance
 
-READY_S: Final = 60.0
-"""Seconds within which the actor of a node must answer."""
 INSTALL_S: Final = 1800.0
 """Seconds within which Ray must have made the environment of a session on a machine."""
 _LEAVING_S: Final = 15.0
@@ -367,27 +366,29 @@ class RayCluster(Cluster):
     def _answers(self, found: Sequence[RayNode]) -> list[NodeAddress]:
         """Return the nodes of actors that have been started."""
         answers = [self._actors[node.id].facts.remote() for node in found]
-        _, missing = ray.wait(answers, num_returns=len(answers), timeout=READY_S)
+        starting = f"the Ray cluster starts workers at {counted(len(found), 'machine')}"
+        with told(f"{starting}: {', '.join(node.name for node in found)}", QUIET_S):
+            _, missing = ray.wait(answers, num_returns=len(answers), timeout=START_S)
         if missing:
             names = [node.name for node, answer in zip(found, answers, strict=True) if answer in missing]
             raise CapacityError(
-                f"{counted(len(missing), 'machine')} of the Ray cluster did not start a worker within {READY_S:g} s: "
+                f"{counted(len(missing), 'machine')} of the Ray cluster did not start a worker within {START_S:g} s: "
                 + ", ".join(names),
-                hint="Their cores may be taken by other jobs; see `ray status`.",
+                hint="See `ray status`, and the logs of Ray there.",
             )
         pairs = zip(found, answers, strict=True)
-        told = [(node, facts) for node, answer in pairs if (facts := self._facts(node, answer)) is not None]
-        if not told:
+        begun = [(node, facts) for node, answer in pairs if (facts := self._facts(node, answer)) is not None]
+        if not begun:
             raise CapacityError(
                 f"no machine of the Ray cluster has started a node: {self._why}", hint="See `ray status`."
             )
-        for node, one in told:
+        for node, one in begun:
             if one.weft != __version__:
                 raise UsageError(
                     f"machine {node.name} has Weft {one.weft}, and this process has Weft {__version__}",
                     hint="Install the same version on all machines.",
                 )
-        self._ids |= {(one.address[0], one.address[1]): node.id for node, one in told}
+        self._ids |= {(one.address[0], one.address[1]): node.id for node, one in begun}
         return [
             NodeAddress(
                 (one.address[0], one.address[1]),
@@ -395,7 +396,7 @@ class RayCluster(Cluster):
                 node.name,
                 replace(node.resources, cpu=node.workers, memory=one.budget),
             )
-            for node, one in told
+            for node, one in begun
         ]
 
     def _install(self, found: list[RayNode]) -> None:
@@ -508,14 +509,8 @@ class RayCluster(Cluster):
         ready = sum(bytes(row.state).count(TaskState.READY) for row in rows)
         return ready + sum(not job.built for job in jobs)  # one that waits for its first turn has a task at least
 
-    def own_host(self) -> str:
-        """See `Cluster.own_host`. UsageError: also if Ray's client is all that connects this process."""
-        if self._relay is not None:
-            raise UsageError(
-                "machines cannot reach the actors of a program that is connected by ray://",
-                hint="Run the program in the network of the cluster, such as by `ray job submit`, with host:6379.",
-            )
-        return super().own_host()
+    def _entrance(self) -> Entrance:
+        return super()._entrance() if self._relay is None else self._relay.entrance
 
     def left(self, node: NodeConnection) -> None:
         """See `Cluster.left`: its actor holds the cores of the machine."""

@@ -1,8 +1,9 @@
 """A program outside of the network of a Ray cluster, which reaches it by Ray's client (`ray://`) alone.
 
-An actor in the cluster, without a core, is the far end of a relay: it connects to the nodes of the session. Its calls
-carry the bytes, several at a time in each direction, in the order of their numbers. It also does what Ray's client
-cannot do for a program. Ray ends it with the connection of the client.
+An actor in the cluster, without a core, is the far end of a relay: it connects to the nodes of the session, and listens
+for the machines that call actors of the program. Its calls carry the bytes, several at a time in each direction, in the
+order of their numbers. It also does what Ray's client cannot do for a program. Ray ends it with the connection of the
+client.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import ray
 from ray.util.debug import log_once
 
 from weft._version import __version__
-from weft.backends.relay import RelayEnd
+from weft.backends.ray_connecting import QUIET_S, START_S, told
+from weft.backends.relay import RelayEnd, RelayEntrance
 from weft.model.errors import CapacityError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from weft.backends.relay import Frame
 
-_READY_S: Final = 60.0
 _AHEAD: Final = 4
 """Calls that are under way in each direction."""
 _WAIT_S: Final = 10.0
@@ -47,7 +48,7 @@ class RelayActor:
     """The far end of a relay, in the cluster."""
 
     def __init__(self) -> None:
-        self._end = RelayEnd()
+        self._end = RelayEnd(far=True)
         self._turns = {"take": 0, "put": 0}
         self._changed = threading.Condition()
 
@@ -58,6 +59,10 @@ class RelayActor:
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of Weft there."""
         return function(*arguments)
+
+    def listen(self) -> tuple[str, int]:
+        """Listen for callers of the program at this machine; return the address."""
+        return self._end.listen(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def take(self, number: int) -> list[Frame]:
         """Return the next frames for the program, as call `number` from 0 on."""
@@ -93,9 +98,11 @@ class ClientRelay:
         self._actor = made.options(**options).remote()
         self._end = RelayEnd()
         try:
-            self._check(ray.get(self._actor.version.remote(), timeout=_READY_S))
+            with told("the Ray cluster starts the relay of this session", QUIET_S):
+                self._check(ray.get(self._actor.version.remote(), timeout=START_S))
         except ray.exceptions.RayError as error:
             _refuse(error)
+        self.entrance = RelayEntrance(self._end, lambda: tuple(ray.get(self._actor.listen.remote())))
         self._threads = [
             threading.Thread(target=target, name="weft-ray-client", daemon=True) for target in (self._send, self._hear)
         ]

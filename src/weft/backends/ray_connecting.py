@@ -18,7 +18,7 @@ import ray
 
 from weft.backends.ray_environments import folder
 from weft.backends.ray_prints import print_client_to_stderr, print_to_stderr
-from weft.model.errors import MissingExtraError, UsageError
+from weft.model.errors import CapacityError, MissingExtraError, UsageError
 from weft.store.handshake import receive_exactly
 from weft.store.tls import TlsFiles, check_files, check_grpc
 
@@ -27,13 +27,28 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "ray://"
 """The beginning of the addresses of Ray's client."""
+START_S: Final = 300.0
+"""Seconds within which an actor must answer: a busy machine needs a minute for a process of Ray."""
+QUIET_S: Final = 30.0
+"""Seconds until it is told that an actor is waited for."""
 CONNECT_S: Final = 5.0
 """Seconds within which the head of a cluster must accept a connection."""
 _SETTINGS: Final = 4
 """The type of the frame with which each end of a connection of HTTP/2 begins."""
 _EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _MOMENT_S: Final = 1.0
-_SLOW_HEAD: Final = " Or try again: a busy head needs more time (RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S there)."
+_TRIES: Final = 4
+"""How often the head of a cluster is asked for a process that serves this client."""
+_UNSERVED: Final = re.compile(
+    r"(?P<slow>Proxy failed to Connect to backend)|Starting Ray client server failed|psutil\.(Zombie|NoSuch)Process"
+)
+"""What the head says when that process does not answer in its time, or has died at once: in its fork handlers, gRPC
+crashes some of the processes that a busy head starts. Ray looks at it with psutil."""
+_SLOW_HEAD: Final = "A busy head needs more time: set RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S for `ray start` there."
+_CRASHES: Final = (
+    "Set GRPC_ENABLE_FORK_SUPPORT=0 for `ray start` there, without which gRPC crashes some processes at their start; "
+    "the log has other reasons."
+)
 _VERSIONS: Final = re.compile(r"started with:\s+Ray: (\S+)\s+Python: (\S+)")
 _connecting = threading.Lock()
 _connections = 0
@@ -63,7 +78,7 @@ def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
 
     `tls` has the files of Ray in this process. UsageError: there is no cluster, its Ray or Python is of another
     version, or the options are wrong. ForbiddenError: one has TLS and the other does not, or one refuses the
-    certificate of the other.
+    certificate of the other. CapacityError: its head cannot start a process for Ray's client.
     """
     global _connections
     copied = folder(options)
@@ -94,20 +109,26 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
         print_to_stderr()
         if where.startswith(SCHEME):
             print_client_to_stderr()
-        with _told(where), _same_signals():
-            ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
+        place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
+        with told(f"connecting to {place}", _MOMENT_S), _same_signals():
+            _join(where, copied)
     except ValueError as error:
         raise UsageError(
             f"the working folder {options.working_dir} cannot be copied to the cluster: {error}",
             hint="Name a smaller folder, or leave files out of it by .gitignore.",
         ) from error
     except OSError as error:
+        if unserved := _UNSERVED.search(str(error)):
+            raise CapacityError(
+                f"the head of the Ray cluster at {where} was asked {_TRIES} times for a process that serves this "
+                f"client, and has none: {str(error).strip().splitlines()[-1]}",
+                hint=_SLOW_HEAD if unserved["slow"] else _CRASHES,
+            ) from error
         if answers:
             raise UsageError(
                 f"the Ray cluster at {where} does not let this process in, or does not answer it: {error}",
                 hint="If it asks for tokens (`ray start` on a machine with ~/.ray/auth_token does), set "
-                "RAY_AUTH_MODE=token here."
-                + (_SLOW_HEAD if where.startswith(SCHEME) and "server failed" in str(error) else ""),
+                "RAY_AUTH_MODE=token here.",
             ) from error
         raise UsageError(
             "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
@@ -123,13 +144,26 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
         raise other_versions(str(error)) from error
 
 
-def other_versions(told: str) -> UsageError:
+def _join(where: str, copied: dict[str, Any]) -> None:
+    """Have Ray connect this process; ask again if the head had no process for a client, for a reason that may pass."""
+    for last in (False,) * (_TRIES - 1) + (True,):
+        try:
+            ray.init(address=where, logging_level=logging.ERROR, runtime_env=copied)
+        except ConnectionAbortedError as error:
+            if last or not _UNSERVED.search(str(error)):
+                raise
+            sys.stderr.write(f"weft: the Ray cluster at {where} has no process for this client yet; asking again\n")
+        else:
+            return
+
+
+def other_versions(said: str) -> UsageError:
     """Return the error for a cluster that this process cannot join, from what Ray says about it."""
-    found = _VERSIONS.findall(told)
+    found = _VERSIONS.findall(said)
     if len(found) != 2:
         return UsageError(
-            f"this process cannot join the Ray cluster: {told}",
-            hint="The versions of Python and Ray must be those of the cluster.",
+            f"this process cannot join the Ray cluster: {said}",
+            hint="The versions of Python and Ray must be those of the cluster; a busy head may answer later.",
         )
     (theirs, their_python), (ours, our_python) = found
     steps = [f"install its Ray here: pip install 'ray[client]=={theirs}'"] if theirs != ours else []
@@ -144,10 +178,9 @@ def other_versions(told: str) -> UsageError:
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Say on the standard error what is waited for, if that takes longer than a moment."""
-    place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
-    timer = threading.Timer(_MOMENT_S, sys.stderr.write, (f"weft: connecting to {place}\n",))
+def told(text: str, after_s: float) -> Iterator[None]:
+    """Say on the standard error what is waited for, if that takes longer."""
+    timer = threading.Timer(after_s, sys.stderr.write, (f"weft: {text}\n",))
     timer.daemon = True
     timer.start()
     try:

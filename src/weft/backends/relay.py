@@ -4,6 +4,8 @@ The far end of a relay is where the nodes are, and opens a connection to a node 
 near end has one socket of a pair for each, whose other one looks like the connection. Whoever owns the ends carries the
 frames: what `take` returns at one end goes to `put` of the other, in order.
 
+The far end can also listen: the near end then has a socket of a pair for each caller there.
+
 The relay neither reads the bytes nor knows a secret: proofs and TLS are those of the program and the node. Frames of
 the connections take turns, so that a beat never waits for the bulk of another connection. A connection has at most
 `WINDOW` bytes on the way or in the memory of the other end, until the program or the node has read them.
@@ -15,9 +17,12 @@ import itertools
 import socket
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from weft.worker.actor_gateway import Greet
 
 WINDOW: Final = 4 << 20
 BATCH: Final = 1 << 20
@@ -58,31 +63,61 @@ class _Relayed:
 
 
 class RelayEnd:
-    """One end of a relay. The far end connects to whatever the near end asks for."""
+    """One end of a relay. The far end connects to whatever the near end asks for, the near end to nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, far: bool = False) -> None:
+        self._far = far
         self._changed = threading.Condition()
         self._all: dict[int, _Relayed] = {}
-        self._numbers = itertools.count()
+        self._numbers = itertools.count(int(far), 2)
         self._turn = 0
         self._closed = ""
+        self._listeners: list[socket.socket] = []
+        self.greet: Greet | None = None
+        """Takes the callers of the far end, at the near end, each in a thread of its own."""
 
     def dial(self, address: tuple[str, int], timeout_s: float) -> socket.socket:
         """Return a connection to an address as seen from the far end. OSError: it has none, or not in time."""
         ours, theirs = socket.socketpair()
+        try:
+            self._open(theirs, f"{address[0]}|{address[1]}", timeout_s)
+        except OSError:
+            ours.close()
+            raise
+        return ours
+
+    def listen(self, host: str) -> tuple[str, int]:
+        """Listen at the far end for callers of the near end; return the address."""
+        listener = socket.create_server((host, 0))
         with self._changed:
-            one = _Relayed(next(self._numbers), theirs)
+            self._listeners.append(listener)
+        self._start(self._accept, listener)
+        address: tuple[str, int] = listener.getsockname()[:2]
+        return address
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                self._start(self._call, listener.accept()[0])
+
+    def _call(self, sock: socket.socket) -> None:
+        with suppress(OSError):  # nobody takes the caller
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._open(sock, "", _CONNECT_S)
+
+    def _open(self, sock: socket.socket, address: str, timeout_s: float) -> None:
+        """Have the other end open a connection, and carry that of `sock` over it. OSError: see `dial`."""
+        with self._changed:
+            one = _Relayed(next(self._numbers), sock)
             self._all[one.number] = one
-            self._queue(one, Frame(one.number, OPEN, f"{address[0]}|{address[1]}".encode()))
+            self._queue(one, Frame(one.number, OPEN, address.encode()))
             there = self._changed.wait_for(lambda: one.opened or one.error or self._closed, timeout_s)
         if not one.opened:
             self._break(one, tell=True)
-            ours.close()
             if not there:
                 raise TimeoutError("timed out")
             raise ConnectionError(one.error or self._closed)
         self._carry(one)
-        return ours
 
     def take(self, timeout_s: float) -> list[Frame]:
         """Return the next frames for the other end, at once if there are some; none after so long, or at the end."""
@@ -112,8 +147,7 @@ class RelayEnd:
                 one = self._all.get(number)
                 if kind == OPEN and not self._closed:
                     one = self._all[number] = _Relayed(number, None)
-                    host, _, port = data.decode().rpartition("|")
-                    self._start(self._connect, one, (host, int(port)))
+                    self._start(self._connect, one, data.decode())
                 if one is None:
                     continue
                 if kind == DATA:
@@ -136,6 +170,10 @@ class RelayEnd:
             self._closed = self._closed or reason
             self._changed.notify_all()
             left = list(self._all.values())
+        for listener in self._listeners:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            listener.close()
         for one in left:
             self._break(one, tell=False)
 
@@ -156,12 +194,10 @@ class RelayEnd:
         one.queued += len(frame.data)
         self._changed.notify_all()
 
-    def _connect(self, one: _Relayed, address: tuple[str, int]) -> None:
-        """Connect to a node, at the far end."""
+    def _connect(self, one: _Relayed, address: str) -> None:
+        """Connect to a node, at the far end; greet a caller of the far end, at the near end."""
         try:
-            sock = socket.create_connection(address, timeout=_CONNECT_S)
-            sock.settimeout(None)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock = self._connected(address) if self._far else self._greeted()
         except OSError as error:
             one.error = error.strerror or str(error)
             self._break(one, tell=True)
@@ -170,6 +206,21 @@ class RelayEnd:
             one.sock = sock
             self._queue(one, Frame(one.number, OPENED))
         self._carry(one)
+
+    @staticmethod
+    def _connected(address: str) -> socket.socket:
+        host, _, port = address.rpartition("|")
+        sock = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+        sock.settimeout(None)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def _greeted(self) -> socket.socket:
+        if self.greet is None:
+            raise ConnectionRefusedError("nothing takes callers")
+        ours, theirs = socket.socketpair()
+        self._start(self.greet, ours)
+        return theirs
 
     def _carry(self, one: _Relayed) -> None:
         self._start(self._send_all, one)
@@ -248,3 +299,23 @@ class RelayEnd:
             with suppress(OSError):
                 one.sock.shutdown(socket.SHUT_RDWR)  # wakes the threads that wait for it
             one.sock.close()
+
+
+class RelayEntrance:
+    """A port at the far end of a relay, by which the machines of the cluster reach this process; see `Entrance`."""
+
+    def __init__(self, end: RelayEnd, listen: Callable[[], tuple[str, int]]) -> None:
+        self.key = f"relay {id(end)}"
+        self.dial = end.dial
+        self._end, self._listen = end, listen
+        self._address: tuple[str, int] | None = None
+
+    def open(self, greet: Greet) -> tuple[str, int]:
+        """See `Entrance.open`."""
+        self._end.greet = greet
+        self._address = self._address or self._listen()
+        return self._address
+
+    def close(self) -> None:
+        """See `Entrance.close`."""
+        self._end.greet = None

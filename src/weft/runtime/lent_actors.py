@@ -14,6 +14,7 @@ from weft.worker.actors import SERVE, ActorAddress, ActorHandle, handle_of
 
 if TYPE_CHECKING:
     from weft.runtime.job import JobRun
+    from weft.worker.actor_gateway import Entrance
 
 
 def tell_end(handle: ActorHandle, job: JobRun) -> None:
@@ -26,8 +27,8 @@ def tell_end(handle: ActorHandle, job: JobRun) -> None:
 class OfMachines(Protocol):
     """A backend whose tasks run on several machines."""
 
-    def own_host(self) -> str:
-        """Return the address by which its machines reach this process. UsageError: they must not, as TLS is set up."""
+    def entrance(self) -> Entrance:
+        """Return how its machines reach this process. UsageError: they must not, as TLS is set up."""
         ...
 
 
@@ -37,7 +38,7 @@ def lend_to_cluster(handle: ActorHandle, executor: object) -> None:
         return
     from weft.worker.actor_gateway import lend_to_machines, take_back
 
-    lend_to_machines(handle._address, executor.own_host())
+    lend_to_machines(handle._address, executor.entrance())
     weakref.finalize(handle, take_back, handle._address, os.getpid())
 
 

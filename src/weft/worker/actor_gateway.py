@@ -1,6 +1,7 @@
-"""The way to actors from other machines: a port of the program whose actors they are.
+"""The way to actors from other machines: an entrance to the program whose actors they are, which is a port of it, or
+of a relay if the machines cannot reach it.
 
-The folder of an actor is on the machine of its program. A process of another machine connects to this port, proves the
+The folder of an actor is on the machine of its program. A process of another machine connects there, proves the
 secret of the actor, and asks for one thing: to be connected with the actor, to know why it has ended, or, as the task
 of the actor itself, to tell where it listens or that it has ended. All calls go by the machine of the program.
 """
@@ -12,12 +13,13 @@ import socket
 import struct
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.model.errors import ForbiddenError
-from weft.store.handshake import PATIENCE_S, PURPOSE_BYTES, prove, receive_exactly
-from weft.worker.actors import GATEWAY, NAME_BYTES, ActorAddress, ask, gateways, reach, reply
+from weft.store.handshake import PATIENCE_S, PURPOSE_BYTES, dial_tcp, prove, receive_exactly
+from weft.worker.actors import GATEWAY, NAME_BYTES, ActorAddress, ask, dials, gateways, reach, reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,36 +28,82 @@ _BLOCK: Final = 1 << 16
 _BACKLOG: Final = 128
 
 
-class ActorGateway:
-    """Listens at `host` for the callers of actors of this process, and for their tasks, on other machines."""
+Greet = Callable[[socket.socket], None]
+"""Serves a connection until its end."""
 
-    def __init__(self, host: str) -> None:
-        self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
-        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+
+class Entrance(Protocol):
+    """The connections between this process and the machines of a cluster."""
+
+    @property
+    def key(self) -> str:
+        """What is equal for the entrances of one place."""
+        ...
+
+    def open(self, greet: Greet) -> tuple[str, int]:
+        """Greet the machines that connect, each in a thread of its own, from now on; return where they do."""
+        ...
+
+    def close(self) -> None:
+        """Greet no machine any more."""
+        ...
+
+    def dial(self, address: tuple[str, int], timeout_s: float) -> socket.socket:
+        """Connect to a machine; see `Dial`."""
+        ...
+
+
+class PortEntrance:
+    """A port of this process, at the address `key` of its machine."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.dial = dial_tcp
+        self._listener: socket.socket | None = None
+
+    def open(self, greet: Greet) -> tuple[str, int]:
+        """See `Entrance.open`."""
+        self._listener = listener = socket.create_server((self.key, 0), backlog=_BACKLOG)
+        threading.Thread(target=self._accept, args=(listener, greet), name="weft-actor-gateway", daemon=True).start()
+        address: tuple[str, int] = listener.getsockname()[:2]
+        return address
+
+    @staticmethod
+    def _accept(listener: socket.socket, greet: Greet) -> None:
+        while True:
+            try:
+                sock = listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=greet, args=(sock,), name="weft-actor-caller", daemon=True).start()
+
+    def close(self) -> None:
+        """See `Entrance.close`."""
+        assert self._listener is not None
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+class ActorGateway:
+    """Greets the callers of actors of this process, and their tasks, on other machines."""
+
+    def __init__(self, entrance: Entrance) -> None:
+        self._entrance = entrance
         self._actors: dict[bytes, ActorAddress] = {}
-        threading.Thread(target=self._accept, name="weft-actor-gateway", daemon=True).start()
+        self.address = entrance.open(self._greet)
 
     def lend(self, address: ActorAddress) -> None:
         """Let other machines reach an actor."""
         self._actors[address.key] = address
 
     def drop(self, address: ActorAddress) -> bool:
-        """Let no machine reach an actor any more; return whether none is left, and the port is closed."""
+        """Let no machine reach an actor any more; return whether none is left, and the entrance is closed."""
         self._actors.pop(address.key, None)
         if self._actors:
             return False
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._entrance.close()
         return True
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._greet, args=(sock,), name="weft-actor-caller", daemon=True).start()
 
     def _greet(self, sock: socket.socket) -> None:
         with sock, suppress(OSError, ForbiddenError, ValueError, struct.error):
@@ -109,17 +157,18 @@ _lock: Final = threading.RLock()  # a finalizer may run at any place
 _times: Final[Counter[str]] = Counter()
 """How often each actor is lent, by its folder."""
 _open: dict[str, ActorGateway] = {}
-"""The gateways of this process, by the address of their machine."""
+"""The gateways of this process, by the keys of their entrances."""
 
 
-def lend_to_machines(address: ActorAddress, host: str) -> None:
-    """Let the machines of a cluster reach an actor of this process, whose machine they know as `host`."""
+def lend_to_machines(address: ActorAddress, entrance: Entrance) -> None:
+    """Let the machines of a cluster reach an actor of this process by an entrance, or by an open one of that place."""
     with _lock:
         _times[address.folder] += 1
         if address.folder in gateways:
             return
-        gateway = _open.get(host) or _open.setdefault(host, ActorGateway(host))
+        gateway = _open.get(entrance.key) or _open.setdefault(entrance.key, ActorGateway(entrance))
         gateway.lend(address)
+        dials[address.folder] = entrance.dial
         gateways[address.folder] = gateway.address
 
 
@@ -133,6 +182,7 @@ def take_back(address: ActorAddress, process: int) -> None:
             return
         del _times[address.folder]
         where = gateways.pop(address.folder, None)
-        for host, gateway in list(_open.items()):
+        dials.pop(address.folder, None)
+        for key, gateway in list(_open.items()):
             if gateway.address == where and gateway.drop(address):
-                del _open[host]
+                del _open[key]

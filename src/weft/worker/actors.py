@@ -1,7 +1,7 @@
 """Actors: objects that live in a task, and whose methods other tasks and the program call.
 
 The task of an actor listens at a Unix socket in a private folder of the machine of its program, or, on another machine
-of a cluster, at a port that it tells there; processes of other machines go by a port of the program
+of a cluster, at a port that it tells there; processes of other machines go by an entrance to the program
 (`weft.worker.actor_gateway`). Each calling thread has a connection
 of its own, on which its calls run in the order in which they were made. Both ends prove the secret of the actor before
 anything is unpickled. An `ActorHandle` names the folder and the secret; it travels in the parameters of a vertex.
@@ -32,13 +32,13 @@ from weft.model.errors import ActorEndedError, ForbiddenError, ProgramError, Tas
 from weft.model.failures import Failure
 from weft.model.raised import as_raised
 from weft.model.suggestions import did_you_mean
-from weft.store.handshake import PATIENCE_S, prove, receive_exactly
+from weft.store.handshake import PATIENCE_S, Dial, dial_tcp, prove, receive_exactly
 from weft.worker.channel import Channel, dumps
 from weft.worker.group import ProcessId, is_alive, process_id
 
 PURPOSE: Final = b"actor"
 GATEWAY: Final = b"gateway"
-"""The purpose of connections to the port of a program with actors."""
+"""The purpose of connections to a program with actors."""
 NAME_BYTES: Final = 32
 """The bytes by which such a connection names the actor."""
 SERVE: Final = "weft.worker.actor_server:serve"
@@ -64,7 +64,7 @@ class ActorAddress(NamedTuple):
     """The place of an actor: its name, a private folder of one machine, and a secret.
 
     `methods` are those that can be called. A caller waits while `most_pending` of its calls have no answer.
-    `gateway` is the port of the program, for other machines.
+    `gateway` is the entrance to the program, for other machines.
     """
 
     name: str
@@ -80,7 +80,7 @@ class ActorAddress(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """The name of the actor at the port of its program."""
+        """The name of the actor at the entrance to its program."""
         return hashlib.sha256(self.secret).digest()
 
     @property
@@ -147,12 +147,14 @@ class ActorAddress(NamedTuple):
 
 
 gateways: Final[dict[str, tuple[str, int]]] = {}
-"""The ports of this process by which other machines reach its actors, by the folder of the actor."""
+"""The addresses by which other machines reach the actors of this process, by the folder of the actor."""
+dials: Final[dict[str, Dial]] = {}
+"""What connects this process to the machines of these actors."""
 _LENGTH: Final = struct.Struct("<I")
 
 
 def ask(sock: socket.socket) -> dict[str, Any]:
-    """Return the next document of a connection with the port of a program. OSError: it ends before."""
+    """Return the next document of a connection with the program of an actor. OSError: it ends before."""
     (size,) = _LENGTH.unpack(receive_exactly(sock, _LENGTH.size))
     found: dict[str, Any] = json.loads(bytes(receive_exactly(sock, size)))
     return found
@@ -165,21 +167,15 @@ def reply(sock: socket.socket, document: Mapping[str, Any]) -> None:
 
 
 def _dialled(address: ActorAddress) -> socket.socket:
-    """Connect to the port of the program of an actor. OSError: it cannot be reached. ForbiddenError: it is another."""
+    """Connect to the program of an actor. OSError: it cannot be reached. ForbiddenError: it is another."""
     assert address.gateway is not None
-    sock = _to(address.gateway)
+    sock = dial_tcp(address.gateway, PATIENCE_S)
     try:
         sock.sendall(address.key)
         prove(sock, address.secret, GATEWAY, serves=False)
     except BaseException:
         sock.close()
         raise
-    return sock
-
-
-def _to(where: tuple[str, int]) -> socket.socket:
-    sock = socket.create_connection(where, timeout=PATIENCE_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
 
@@ -209,7 +205,9 @@ def reach(address: ActorAddress) -> socket.socket | None:
         place = Path(address.folder, PLACE)
         if place.exists():
             host, port = json.loads(place.read_text())
-            return _to((host, port))
+            sock = dials.get(address.folder, dial_tcp)((host, port), PATIENCE_S)
+            sock.settimeout(PATIENCE_S)
+            return sock
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(PATIENCE_S)
         try:

@@ -18,7 +18,7 @@ class Line:
     """Two ends of a relay, and the threads that carry frames between them."""
 
     def __init__(self) -> None:
-        self.near, self.far = RelayEnd(), RelayEnd()
+        self.near, self.far = RelayEnd(), RelayEnd(far=True)
         self.threads = [
             threading.Thread(target=self.carry, args=ends) for ends in ((self.near, self.far), (self.far, self.near))
         ]
@@ -82,6 +82,12 @@ def received(sock):
     return b"".join(parts)
 
 
+def send(sock, data):
+    """Send data, and end."""
+    sock.sendall(data)
+    sock.shutdown(socket.SHUT_WR)
+
+
 def back(sock):
     """Send back all that comes, and end."""
     sock.sendall(received(sock))
@@ -92,7 +98,7 @@ def test_bytes_go_both_ways_and_each_direction_ends_by_itself(line):
     print("seed", seed)
     data = random.Random(seed).randbytes(3 * WINDOW + 17)
     with serving(back) as address, line.near.dial(address, DEADLINE_S) as sock:
-        sender = threading.Thread(target=lambda: (sock.sendall(data), sock.shutdown(socket.SHUT_WR)))
+        sender = threading.Thread(target=send, args=(sock, data))
         sender.start()
         assert received(sock) == data
         sender.join(DEADLINE_S)
@@ -156,3 +162,43 @@ def test_connections_end_with_the_relay(line):
         line.far.close()
         assert gone.wait(DEADLINE_S)
         assert line.near.take(DEADLINE_S) == []
+
+
+def test_callers_of_the_far_end_are_greeted_at_the_near_end(line):
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    data = random.Random(seed).randbytes(WINDOW + 17)
+
+    def greet(sock):
+        with sock:
+            back(sock)
+
+    line.near.greet = greet
+    address = line.far.listen("127.0.0.1")
+    with serving(back) as other, line.near.dial(other, DEADLINE_S) as ours:  # numbers of both ends differ
+        for _ in range(2):
+            with socket.create_connection(address, timeout=DEADLINE_S) as sock:
+                sender = threading.Thread(target=send, args=(sock, data))
+                sender.start()
+                assert received(sock) == data
+                sender.join(DEADLINE_S)
+        ours.sendall(b"still there")
+        ours.shutdown(socket.SHUT_WR)
+        assert received(ours) == b"still there"
+    until(lambda: not line.near._all and not line.far._all, "the end of the connections at both ends")
+
+
+def test_callers_that_nobody_greets_are_hung_up(line):
+    address = line.far.listen("127.0.0.1")
+    with socket.create_connection(address, timeout=DEADLINE_S) as sock:
+        assert received(sock) == b""
+    line.close()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(address, timeout=DEADLINE_S)
+
+
+def test_the_near_end_connects_to_no_address_that_the_far_end_names(line):
+    came: list[socket.socket] = []
+    with serving(came.append) as address, pytest.raises(ConnectionError, match="nothing takes callers"):
+        line.far.dial(address, DEADLINE_S)
+    assert not came

@@ -10,17 +10,22 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import weft
+from tests.unit.backends.test_relay import Line
 from weft.backends.cluster import Cluster
+from weft.backends.cluster_nodes import NodeNetwork
+from weft.backends.relay import RelayEntrance
 from weft.model.errors import ActorEndedError, ConflictError, ForbiddenError, TaskError, UsageError
-from weft.store.handshake import prove
+from weft.store.handshake import Credentials, prove
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
-from weft.worker.actor_gateway import lend_to_machines, take_back
+from weft.worker.actor_gateway import PortEntrance, lend_to_machines, take_back
 from weft.worker.actors import GATEWAY, PURPOSE, new_address
 from weft.worker.group import process_id
 
@@ -80,12 +85,28 @@ def add_each(item: int, counter: weft.ActorHandle) -> int:
     return int(counter.add(0).result(PATIENCE_S))
 
 
-@pytest.fixture(params=["threads", "processes", "cluster"])
+class RelayedCluster(Cluster):
+    """Nodes that the program reaches by a relay, as they do the program."""
+
+    line: ClassVar[Line]
+
+    def _entrance(self):
+        return RelayEntrance(self.line.near, lambda: self.line.far.listen("127.0.0.1"))
+
+
+@pytest.fixture(params=["threads", "processes", "cluster", "relay"])
 def session(request, monkeypatch) -> Iterator[weft.Session]:
-    if request.param == "cluster":
-        with LocalNodes(2, 1, grace_s=0.5) as nodes:
+    if request.param in ("cluster", "relay"):
+        with ExitStack() as undo:
+            nodes = undo.enter_context(LocalNodes(2, 1, grace_s=0.5))
+            kind, network = Cluster, None
+            if request.param == "relay":
+                line = Line()
+                undo.callback(line.close)
+                monkeypatch.setattr(RelayedCluster, "line", line, raising=False)
+                kind, network = RelayedCluster, NodeNetwork(Credentials(nodes.secret), line.near.dial)
             monkeypatch.setattr(socket, "gethostname", lambda: "program")  # the nodes are on another machine
-            make = lambda at: Cluster(nodes.nodes, nodes.secret, at.store, grace_s=at.grace_s)  # noqa: E731
+            make = lambda at: kind(nodes.nodes, nodes.secret, at.store, grace_s=at.grace_s, network=network)  # noqa: E731
             monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
             with weft.Session("cluster", backups=False) as opened:
                 yield opened
@@ -104,7 +125,7 @@ def test_tasks_and_the_program_call_one_object(session):
     assert repr(counter) == "<actor Counter>"
 
 
-@pytest.mark.parametrize("session", ["processes", "cluster"], indirect=True)
+@pytest.mark.parametrize("session", ["processes", "cluster", "relay"], indirect=True)
 def test_an_actor_with_a_core_runs_in_a_worker_and_begins_again_after_its_death(session):
     counter = session.actor(Counter, 100, resources=weft.Resources(cpu=1), restarts=1)
     first = counter.where().result(PATIENCE_S)
@@ -328,7 +349,7 @@ def test_the_folders_of_killed_owners_are_removed(tmp_path, monkeypatch):
 def test_who_does_not_know_the_secret_gets_nothing_from_the_port_of_the_program():
     with weft.Session(workers=1) as session:
         counter = session.actor(Counter, name="kept")
-        lend_to_machines(counter._address, "127.0.0.1")
+        lend_to_machines(counter._address, PortEntrance("127.0.0.1"))
         there = pickle.loads(pickle.dumps(counter))._address._replace(host="other")
         assert weft.ActorHandle(there).add(2).result(PATIENCE_S) == 2
         assert there.ended() is None

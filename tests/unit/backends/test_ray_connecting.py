@@ -1,0 +1,122 @@
+"""Connections by Ray's client to a head that cannot serve it at once: a fake `ray.init`, behind a port that answers."""
+
+import socket
+import threading
+from contextlib import suppress
+
+import pytest
+
+from tests.integration.places import until
+from weft.model.clusters import ClusterOptions
+from weft.model.errors import CapacityError, UsageError, WeftError
+
+ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+pytest.importorskip("grpc", reason="Ray's client is not installed")
+connecting = pytest.importorskip("weft.backends.ray_connecting")
+
+FAILED = "Initialization failure from server:\nTraceback (most recent call last):\n  File proxier.py, in Datapath\n"
+DIED = f"{FAILED}RuntimeError: Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.\n"
+GONE = f"{FAILED}psutil.ZombieProcess: PID still exists but it's a zombie (pid=17)\n"
+SLOW = f"{FAILED}RuntimeError: Proxy failed to Connect to backend! Check `ray_client_server.err`\n"
+ENVIRONMENT = f"{FAILED}RuntimeError: Failed to create runtime_env for Ray client server\n"
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+@pytest.fixture
+def address():
+    """The address of a port that begins connections of HTTP/2, as the head of a cluster does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with suppress(OSError):  # closed
+                while True:
+                    with listener.accept()[0] as sock:
+                        sock.sendall(SETTINGS)
+                        while sock.recv(64):
+                            pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"ray://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+class Head:
+    """Stands for `ray.init`: fails with each of these errors in turn, then connects."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.asked = 0
+
+    def init(self, **_):
+        self.asked += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def connect(monkeypatch, address, head):
+    monkeypatch.setattr(ray, "init", head.init)
+    connecting.connect(ClusterOptions(address=address))
+    connecting.disconnect()
+
+
+def test_a_head_without_a_process_for_the_client_is_asked_again(monkeypatch, capsys, address):
+    head = Head(*map(ConnectionAbortedError, (DIED, GONE, SLOW)))
+    connect(monkeypatch, address, head)
+    assert head.asked == 4
+    told = [line for line in capsys.readouterr().err.splitlines() if "asking again" in line]
+    assert told == [f"weft: the Ray cluster at {address} has no process for this client yet; asking again"] * 3
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "step"),
+    [
+        (DIED, "See ray_client_server_23000.err", "GRPC_ENABLE_FORK_SUPPORT=0"),
+        (SLOW, "Proxy failed to Connect", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"),
+    ],
+)
+def test_a_head_that_never_has_one_is_given_up_with_the_next_step(monkeypatch, address, reason, said, step):
+    head = Head(*[ConnectionAbortedError(reason)] * 9)
+    with pytest.raises(CapacityError, match=said) as caught:
+        connect(monkeypatch, address, head)
+    assert f"asked {head.asked} times" in str(caught.value)
+    assert step in caught.value.hint
+    assert "RAY_AUTH_MODE" not in caught.value.hint
+    assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("ray client connection timeout"),
+        ConnectionAbortedError(ENVIRONMENT),
+        RuntimeError("Unauthenticated: InvalidAuthToken"),
+    ],
+)
+def test_other_failures_are_told_at_once(monkeypatch, capsys, address, error):
+    head = Head(error)
+    with pytest.raises(WeftError):
+        connect(monkeypatch, address, head)
+    assert head.asked == 1
+    assert "asking again" not in capsys.readouterr().err
+
+
+def test_a_head_that_does_not_let_the_process_in_may_ask_for_a_token(monkeypatch, address):
+    with pytest.raises(UsageError) as caught:
+        connect(monkeypatch, address, Head(ConnectionError("ray client connection timeout")))
+    assert "RAY_AUTH_MODE=token" in caught.value.hint
+
+
+def test_what_takes_long_is_told(capsys):
+    heard = []
+
+    def err():
+        heard.append(capsys.readouterr().err)
+        return "".join(heard)
+
+    with connecting.told("the Ray cluster starts the relay", 3600.0):
+        pass
+    with connecting.told("the Ray cluster starts a node", 0.0):
+        until(lambda: "weft: the Ray cluster starts a node\n" in err(), "the line")
+    assert "relay" not in err()
