@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
+
+import pytest
 
 TRIES = 3
 """On a busy machine the server of a cluster may be too slow for Ray itself."""
@@ -25,7 +26,8 @@ def running_cluster(nodes: int, **head: Any) -> Iterator[Any]:
     node = {"num_cpus": 1, "include_dashboard": False, "no_monitor": True, "_system_config": WITHOUT_SPARE_WORKERS}
 
     def start() -> Any:
-        with patch.object(Node, "start_api_server", lambda self, **_: None):
+        with pytest.MonkeyPatch.context() as undone:
+            undone.setattr(Node, "start_api_server", lambda self, **_: None)
             made = Cluster(initialize_head=True, head_node_args=node | head)
         try:
             for _ in range(nodes - 1):

@@ -285,7 +285,7 @@ class Server:
 
         def again():
             document = present()
-            if self.sending[key] is not turn or document is None:
+            if self.sending.get(key) is not turn or document is None:
                 return
             if self.acked.get(key, (-1, -1)) >= (document.epoch, document.version):
                 return
