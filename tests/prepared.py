@@ -49,15 +49,18 @@ LONGEST = 1 << 20
 
 
 class Forks:
-    """The client of the process that forks; requests of several threads run beside each other."""
+    """The client of a process that forks; requests of several threads run beside each other.
 
-    def __init__(self) -> None:
+    The process has loaded these modules and those of short commands.
+    """
+
+    def __init__(self, loaded: tuple[str, ...]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
         self.socket = ours
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                [sys.executable, "-P", __file__, str(theirs.fileno()), *loaded],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -101,20 +104,25 @@ def _read(fds: tuple[int, ...], timeout: float) -> list[bytes]:
 
 
 _lock = threading.Lock()
-_forks: list[Forks] = []
+_forks: dict[tuple[str, ...], Forks] = {}
 
 
 def weft_command(
-    *words: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 180.0
+    *words: str,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 180.0,
+    loaded: tuple[str, ...] = (),
 ) -> tuple[int, str, str]:
     """Return the exit code, the stdout and the stderr of a command line, once nobody holds its pipes any more.
 
-    What changes the interpreter at its start (`PYTHON...`, the locale) is that of the tests, whatever `env` says.
+    What changes the interpreter at its start (`PYTHON...`, the locale) is that of the tests, whatever `env` says, and
+    so is what changes modules that are `loaded` beside those of short commands.
     """
     with _lock:
-        if not _forks:
-            _forks.append(Forks())
-    return _forks[0].run(words, cwd, os.environ if env is None else env, timeout)
+        if loaded not in _forks:
+            _forks[loaded] = Forks(loaded)
+    return _forks[loaded].run(words, cwd, os.environ if env is None else env, timeout)
 
 
 class Fork(BaseException):
@@ -177,7 +185,7 @@ def _become(words: list[str], cwd: str, env: dict[str, str], *, fds: list[int]) 
 
 
 def _prepare() -> socket.socket:
-    for module in MODULES:
+    for module in (*MODULES, *sys.argv[2:]):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()

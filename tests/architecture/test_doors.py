@@ -1,6 +1,8 @@
 """The engine is spoken to by events and commands: nobody else holds a master's state."""
 
 import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "weft"
@@ -15,36 +17,38 @@ SNAPSHOT = "durability/snapshot.py"
 """A snapshot is the state of a master as bytes."""
 
 
-def outside() -> list[Path]:
-    return [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in INSIDE]
+@cache  # to read all modules takes seconds; not at import, which each process of the suite does
+def outside() -> list[tuple[str, ast.AST]]:
+    """Return the parts of modules outside that the tests look at, each with the path of its module."""
+    paths = [path.relative_to(SOURCE) for path in SOURCE.rglob("*.py")]
+    return [
+        (path.as_posix(), node)
+        for path in paths
+        if path.parts[0] not in INSIDE
+        for node in ast.walk(ast.parse((SOURCE / path).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        or (isinstance(node, ast.Attribute) and node.attr in {*STATE, "whole_state"})
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "handle")
+    ]
+
+
+def attributes(names: set[str]) -> Iterator[tuple[str, ast.Attribute]]:
+    return ((path, node) for path, node in outside() if isinstance(node, ast.Attribute) and node.attr in names)
 
 
 def test_nobody_outside_names_the_state_of_a_master():
-    found = [
-        f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path in outside()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr in STATE
-    ]
-    assert found == []
+    assert [f"{path}:{node.lineno}" for path, node in attributes(STATE)] == []
 
 
 def test_only_a_snapshot_takes_the_whole_state():
-    users = {
-        path.relative_to(SOURCE).as_posix()
-        for path in outside()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "whole_state"
-    }
-    assert users == {SNAPSHOT}
+    assert {path for path, _ in attributes({"whole_state"})} == {SNAPSHOT}
 
 
 def test_nobody_outside_imports_the_writer_of_task_states():
     """Only names of states: the other modules are protected by an import contract."""
     found = [
-        f"{path.relative_to(SOURCE)}:{node.lineno}: {alias.name}"
-        for path in outside()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        f"{path}:{node.lineno}: {alias.name}"
+        for path, node in outside()
         if isinstance(node, ast.ImportFrom) and node.module == "weft.engine.rows"
         for alias in node.names
         if alias.name not in NAMED
@@ -55,12 +59,12 @@ def test_nobody_outside_imports_the_writer_of_task_states():
 def test_only_the_loop_speaks_to_a_master():
     """`handle` is called by the loop, a job that begins late, a replay, and who asks what a graph looks like."""
     callers = {
-        path.relative_to(SOURCE).as_posix()
-        for path in outside()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        path
+        for path, node in outside()
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "handle"
         and "master" in ast.unparse(node.func.value)
     }
+    assert "runtime/loop.py" in callers
     assert callers <= {"runtime/loop.py", "runtime/job.py", "durability/values.py"}

@@ -26,6 +26,12 @@ from weft.wiring import Loaded
 
 DEADLINE_S = 180.0
 """How long anything may take; whoever waits longer has found a fault."""
+SHORTEST_S, LONGEST_S = 0.005, 0.1
+"""Seconds between two looks at a condition: what is looked for takes the same cores."""
+PATIENCE = 0.05
+"""The share of the time so far that the next look may come late."""
+DEAR, DEAREST_S = 2, 1.0
+"""How many times as long as a look takes the next one is put off, and how long at most: a look may be a command."""
 SOURCE = Path(weft.__file__).parents[1]
 MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
 RUN = "run-000001"
@@ -33,10 +39,12 @@ RUN = "run-000001"
 
 def until(condition: Callable[[], Any], what: str = "it") -> Any:
     """Wait until a condition holds, and return what it gave."""
-    end = time.monotonic() + DEADLINE_S
+    begun = looked = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.01)
+        now = time.monotonic()
+        assert now < begun + DEADLINE_S, f"{what} did not come"
+        time.sleep(max(SHORTEST_S, min(LONGEST_S, PATIENCE * (now - begun)), min(DEAREST_S, DEAR * (now - looked))))
+        looked = time.monotonic()
     return found
 
 
@@ -50,7 +58,12 @@ def namespaces(pids: Iterable[int] | None = None) -> set[str]:
 
 
 class Project:
-    """A folder with a pipeline; `environ` is added to what its processes find in the environment."""
+    """A folder with a pipeline; `environ` is added to what its processes find in the environment.
+
+    `loaded` are further modules that its command lines need: they find them loaded, unless `environ` forbids that.
+    """
+
+    loaded: tuple[str, ...] = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,7 +93,13 @@ class Project:
     def weft(self, *words: str) -> tuple[int, str, str]:
         """Return how a command line ended, once nobody holds its pipes any more."""
         if not any(name.startswith(("PYTHON", "LC_", "LANG")) for name in self.environ):
-            return weft_command(*(words or ("run", "run.yaml")), cwd=self.folder, env=self.env(), timeout=DEADLINE_S)
+            return weft_command(
+                *(words or ("run", "run.yaml")),
+                cwd=self.folder,
+                env=self.env(),
+                timeout=DEADLINE_S,
+                loaded=self.loaded,
+            )
         process = self.start(*words)
         out, err = process.communicate(timeout=DEADLINE_S)
         return process.returncode, out, err

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from tests.integration.places import DEADLINE_S, Project, until
-from tests.integration.ray_clusters import running_cluster
+from tests.integration.ray_clusters import LOADED, running_cluster
 from tests.integration.test_cluster_training import MEETING, all_workers
 from tests.integration.test_training import Place, replica, tfjob
 from tests.started import start
@@ -62,6 +62,7 @@ def address(cluster, port):
 @pytest.fixture
 def project(tmp_path, address):
     made = Project(tmp_path / "project")
+    made.loaded = LOADED
     made.environ |= {"RAY_ADDRESS": address, "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2"}
     return made
 
@@ -189,6 +190,7 @@ def test_an_order_from_inside_of_the_network_needs_no_client(project, cluster, a
 def laptop(tmp_path, address):
     """A project whose files travel by a URL."""
     made = Project(tmp_path / "project")
+    made.loaded = LOADED
     made.environ |= {"RAY_ADDRESS": address, "WEFT_STORAGE": f"file://{tmp_path}/shared"}
     return made
 

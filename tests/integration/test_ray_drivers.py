@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from tests.integration.places import Project, until
-from tests.integration.ray_clusters import running_cluster
+from tests.integration.ray_clusters import LOADED, running_cluster
 from weft.backends.ray_driver import order_driver
 from weft.model.errors import ConflictError
 from weft.runs.orders import send_order
@@ -28,6 +28,7 @@ def cluster():
 @pytest.fixture
 def project(tmp_path, cluster, monkeypatch):
     made = Project(tmp_path / "project")
+    made.loaded = LOADED
     made.environ["RAY_ADDRESS"] = cluster.address
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     yield made

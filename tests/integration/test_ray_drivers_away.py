@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.integration.places import DEADLINE_S, RUN, Project, until
-from tests.integration.ray_clusters import running_cluster
+from tests.integration.ray_clusters import LOADED, running_cluster
 from tests.integration.test_storage import step
 from weft.store.state import DRIVER
 
@@ -29,6 +29,8 @@ def cluster():
 
 class Laptop(Project):
     """A project whose runs go on at the cluster."""
+
+    loaded = LOADED
 
     def __init__(self, folder, address, url):
         super().__init__(folder)

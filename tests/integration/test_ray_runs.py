@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.integration.places import Project, until
-from tests.integration.ray_clusters import running_cluster
+from tests.integration.ray_clusters import LOADED, running_cluster
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 ON_RAY = ("run", "run.yaml", "--backend", "ray")
@@ -24,6 +24,7 @@ def cluster():
 @pytest.fixture
 def project(tmp_path, cluster):
     made = Project(tmp_path / "project")
+    made.loaded = LOADED
     made.environ["RAY_ADDRESS"] = cluster.address
     return made
 

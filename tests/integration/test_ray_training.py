@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.integration.places import RUN, until
-from tests.integration.ray_clusters import running_cluster
+from tests.integration.ray_clusters import LOADED, running_cluster
 from tests.integration.test_cluster_training import MEETING, STAYING, all_workers, mpi_job
 from tests.integration.test_replica_exec import SUM_OF_RANKS
 from tests.integration.test_training import Place, replica, tfjob
@@ -27,6 +27,7 @@ def cluster():
 @pytest.fixture
 def place(tmp_path, cluster):
     made = Place(tmp_path / "project")
+    made.loaded = LOADED
     made.environ["RAY_ADDRESS"] = cluster.address
     return made
 

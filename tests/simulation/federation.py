@@ -97,7 +97,7 @@ class Server:
     def clear(self):
         self.job, self.parts, self.processes, self.driver = None, {}, {}, None
         self.leases = PartyCoreLeases(self.cores)
-        self.silent = set()
+        self.silent, self.sending, self.wakes = set(), {}, {}
         self.queue, self.busy = [], False
 
     @property
@@ -142,6 +142,19 @@ class Server:
     def alive(self, action):
         life = self.life
         return lambda: action() if self.up and self.life == life else None
+
+    def wake(self, at, subject, action):
+        """Act at a time, unless another wake of the subject comes before."""
+        if self.wakes.get(subject, math.inf) <= at:
+            return
+        self.wakes[subject] = at
+
+        def come():
+            if self.wakes.get(subject) == at:
+                del self.wakes[subject]
+            action()
+
+        self.world.at(max(0.0, at - self.now), self.alive(come))
 
     def part_of(self, part):
         if part not in self.parts:
@@ -191,7 +204,7 @@ class Server:
                     else:
                         self.send_wish(part)
                 case c.CoordinationWake(at):
-                    self.world.at(max(0.0, at - self.now), self.alive(lambda: self.post_job(c.CoordinationTick())))
+                    self.wake(at, None, lambda: self.post_job(c.CoordinationTick()))
                 case c.JobReady():
                     self.driver = Driver(self, self.job)
                     self.world.at(0.0, self.alive(self.advance_driver))
@@ -223,7 +236,7 @@ class Server:
                 else:
                     self.send_report(part)
             case p.LookAt(at):
-                world.at(max(0.0, at - self.now), self.alive(lambda: self.post_part(part, p.Looked())))
+                self.wake(at, part, lambda: self.post_part(part, p.Looked()))
             case p.AskApproval():
                 answer = p.Declined("no") if world.declines == part else p.Approved()
                 world.at(world.random.uniform(0, 2), self.alive(lambda: self.post_part(part, answer)))
@@ -268,10 +281,13 @@ class Server:
     def deliver(self, receiver, key, present):
         """Send a document until it is acknowledged, in place of an earlier one about the same part."""
         world = self.world
+        turn = self.sending[key] = object()
 
         def again():
             document = present()
-            if document is None or self.acked.get(key, (-1, -1)) >= (document.epoch, document.version):
+            if self.sending.get(key) is not turn or document is None:
+                return
+            if self.acked.get(key, (-1, -1)) >= (document.epoch, document.version):
                 return
             self.silent.add(receiver)
             self.post_job(c.Unreachable(receiver))
@@ -382,7 +398,8 @@ class World:
             server, begin = self.servers[rng.choice(ids[1:])], rng.uniform(0, 60)
             self.at(begin, lambda: self.removed.add(server.id))
             self.at(begin, server.look_for_initiator)
-            self.at(begin + rng.choice([0.5, 5.0, 50.0, math.inf]), lambda: self.removed.discard(server.id))
+            if (lasts := rng.choice([0.5, 5.0, 50.0, math.inf])) < math.inf:
+                self.at(begin + lasts, lambda: self.removed.discard(server.id))
         first = self.servers[self.initiator.id]
         before = c.JobBefore("before", c.SUCCESS if rng.random() < 0.8 else c.FAILED)
         for at in (rng.uniform(0, 60), CALM_S + 50):  # a server that starts again is told again

@@ -60,3 +60,9 @@ def test_a_wrong_answer_is_noticed(name, monkeypatch):
     monkeypatch.setattr("tests.simulation.answers.random_hardship", lambda rng: {})
     with pytest.raises(AssertionError, match="is not"):
         random_answers(1)
+
+
+def test_readers_of_an_earlier_life_of_a_job_end_with_it():
+    """Nothing is planned for them once the job has ended: their streams never come."""
+    world, _ = random_answers(1_000_005)
+    assert not world._moments

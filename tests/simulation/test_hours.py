@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.hours import run, session
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
-HOURS = {"fast": 0.2, "soak": 100.0}.get(PROFILE, 4.0)
+HOURS = {"fast": 0.2, "soak": 100.0}.get(PROFILE, 2.0)
 FIRST = 1_000_000
 """The first seed in CI: what a change must pass is the same each time."""
 

@@ -219,7 +219,11 @@ class SimulatedBodies(SimulatedCluster):
         if run.gone:
             return
         if self._reads_unmade(run):
-            self._plan(self.clock.time + AGAIN_S, run)
+            assert self._loop is not None
+            if self._loop.jobs.get(run.job.id) is run.job:
+                self._plan(self.clock.time + AGAIN_S, run)
+            else:  # an earlier life of its job began it: what it reads never comes
+                self._over(run)
             return
         event = self._compute(run, run.hi)
         for emitted in run.job.backend.emitted:
