@@ -576,13 +576,14 @@ class _Cutter:
         """
         able = self._able(relation) if relation.kind in (JoinKind.INNER, JoinKind.SEMI) else []
         light = min(able, key=self.weight, default=None)
-        if light is None or not _is_filtered(light) or relation.other is not None:
+        if light is None or relation.other is not None or any(one.operator != "=" for one in relation.conditions):
             return None
         at_right = light is relation.right
+        keys = [(one.right if at_right else one.left).column for one in relation.conditions]
+        if not _is_filtered(light, frozenset(_scanned(light, at) for at in keys if at is not None)):
+            return None
         below = relation.left if at_right else relation.right
         if not isinstance(below, Join) or below.kind is not JoinKind.INNER:
-            return None
-        if not relation.conditions or any(one.operator != "=" for one in relation.conditions):
             return None
         to_right = reads_right(relation, below, at_right=at_right)
         if to_right is None:
@@ -610,11 +611,14 @@ def _keys(relation: Join) -> list[JoinCondition]:
     return [one for one in relation.conditions if one.operator in _EQUALITIES]
 
 
-def _is_filtered(relation: Relation) -> bool:
-    """Whether conditions leave out rows of a relation."""
-    if isinstance(relation, Filter) or (isinstance(relation, Scan) and relation.filters):
-        return True
-    return any(map(_is_filtered, children(relation)))
+def _is_filtered(relation: Relation, keys: frozenset[str]) -> bool:
+    """Whether conditions leave out rows of a relation; bounds of `keys` follow from the other side of a join."""
+    match relation:
+        case Filter():
+            return True
+        case Scan():
+            return any(not {relation.columns[at][0] for at in one.columns} <= keys for one in relation.filters)
+    return any(_is_filtered(child, keys) for child in children(relation))
 
 
 def _beside(relation: Join, part: _Part, exchange: Exchange, *, at_right: bool) -> _Part:

@@ -129,9 +129,9 @@ def test_windows_lie_by_their_keys_and_unions_side_by_side(planner):
     assert moves(planner, union) == [("big",), ("other",), ("", "hash")]
 
 
-def _scan(table, *, filtered=False):
-    """Return the scan of two columns."""
-    conditions = (joined("{} > 2", column(0, "BIGINT"), type="BOOLEAN"),) if filtered else ()
+def _scan(table, *, filtered=None):
+    """Return the scan of two columns, with a condition on the one at `filtered`."""
+    conditions = () if filtered is None else (joined("{} > 2", column(filtered, "BIGINT"), type="BOOLEAN"),)
     return Scan(table, (("a", "BIGINT"), ("b", "BIGINT")), conditions, (0, 1))
 
 
@@ -151,7 +151,7 @@ def _readers(relation, table):
 @pytest.mark.parametrize(("key", "table"), [(1, "big"), (3, "other")])
 def test_a_filtered_side_meets_the_rows_with_its_keys_before_they_are_exchanged(key, table):
     below = _join(_scan("big"), _scan("other"), 0, 0)
-    few = _scan("few", filtered=True)
+    few = _scan("few", filtered=1)
     assert _readers(_join(below, few, key, 0), "few") == [table]
     assert _readers(_join(few, below, 0, key), "few") == [table]
     assert _readers(_join(below, few, key, 0, kind=JoinKind.SEMI), "few") == [table]
@@ -160,16 +160,17 @@ def test_a_filtered_side_meets_the_rows_with_its_keys_before_they_are_exchanged(
 def test_a_side_that_leaves_no_rows_out_adds_its_columns_after_an_exchange():
     below = _join(_scan("big"), _scan("other"), 0, 0)
     assert _readers(_join(below, _scan("few"), 1, 0), "few") == [""]
+    assert _readers(_join(below, _scan("few", filtered=0), 1, 0), "few") == [""]
 
 
 def test_a_filtered_side_stays_above_the_copy_of_another():
     below = _join(_scan("big"), _scan("few"), 0, 0)
-    assert _readers(_join(below, _scan("fewer", filtered=True), 1, 0), "fewer") == ["big"]
+    assert _readers(_join(below, _scan("fewer", filtered=1), 1, 0), "fewer") == ["big"]
 
 
 def test_the_side_that_more_conditions_leave_smaller_is_measured():
-    few = _join(_scan("other", filtered=True), _scan("more", filtered=True), 0, 0)
-    many = _scan("big", filtered=True)
+    few = _join(_scan("other", filtered=1), _scan("more", filtered=1), 0, 0)
+    many = _scan("big", filtered=1)
     plan = cut(_join(many, few, 0, 0), lambda one: 50 * len(list(scans(one))), small=1)
     choices = {branch.choice for stage in plan.stages for branch in stage.branches}
     assert "big" not in {plan.stages[number].table for choice in choices for number in choice}
