@@ -558,8 +558,8 @@ class _Cutter:
             case Shared():
                 return self._expected(relation.body)
             case Filter():
-                below = self._expected(relation.input)
-                return below._replace(share=below.share * LEFT_BY_FILTER)
+                rows = self._expected(relation.input)
+                return rows._replace(share=rows.share * LEFT_BY_FILTER)
         below = [self._expected(child) for child in children(relation)]
         files = max((one.files for one in below), default=0)
         if isinstance(relation, Join) and relation.kind in (JoinKind.INNER, JoinKind.SEMI):
@@ -588,9 +588,10 @@ class _Cutter:
         to_right = reads_right(relation, below, at_right=at_right)
         if to_right is None:
             return None
-        inner: Join | Project | None = over_one_side(relation, below, to_right=to_right, at_right=at_right)
+        moved = over_one_side(relation, below, to_right=to_right, at_right=at_right)
+        inner: Relation | None = moved
         if self._copied(below, keyed=bool(_keys(below))) is not None:
-            inner = self._sunk(inner)  # else no rows are exchanged before they meet the side that is copied
+            inner = self._sunk(moved)  # else no rows are exchanged before they meet the side that is copied
         elif self.weight(light) >= min(self.weight(below.left), self.weight(below.right)):
             return None  # the side that it would be joined before may be copied as well
         return None if inner is None else joined_in_side(below, inner, to_right=to_right, at_right=at_right)

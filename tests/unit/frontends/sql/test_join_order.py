@@ -40,14 +40,15 @@ BELOW = Join(
 )
 
 
-@pytest.mark.parametrize(("to_right", "at_right", "semi"), [
-    *product([False, True], [False, True], [False]), (False, True, True), (True, True, True),
-])  # fmt: skip
+CASES = [*product([False, True], [False, True], [False]), (False, True, True), (True, True, True)]
+
+
+@pytest.mark.parametrize(("to_right", "at_right", "semi"), CASES)
 def test_a_moved_join_gives_the_same_rows(to_right, at_right, semi):
     key = 4 if to_right else 1
     kind = JoinKind.SEMI if semi else JoinKind.INNER
     above = Join(kind, BELOW, FEW, (_condition(key, 0),)) if at_right else Join(kind, FEW, BELOW, (_condition(0, key),))
-    assert reads_right(above, BELOW, at_right=at_right) is to_right
+    assert [reads_right(above, BELOW, at_right=at_right)] == [to_right]
     inner = over_one_side(above, BELOW, to_right=to_right, at_right=at_right)
     moved = joined_in_side(BELOW, inner, to_right=to_right, at_right=at_right)
     assert _answer(moved) == _answer(above) != []

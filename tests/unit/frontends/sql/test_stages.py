@@ -135,9 +135,10 @@ def _scan(table, *, filtered=None):
     return Scan(table, (("a", "BIGINT"), ("b", "BIGINT")), conditions, (0, 1))
 
 
-def _join(left, right, *keys, kind=JoinKind.INNER):
+def _join(left, right, left_key, right_key, kind=JoinKind.INNER):
     """Return the join by the columns at these positions of both sides."""
-    return Join(kind, left, right, (JoinCondition(*(column(at, "BIGINT") for at in keys), "="),))
+    by = JoinCondition(column(left_key, "BIGINT"), column(right_key, "BIGINT"), "=")
+    return Join(kind, left, right, (by,))
 
 
 def _readers(relation, table):
