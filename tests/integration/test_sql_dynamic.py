@@ -324,14 +324,15 @@ NESTED = """
 """
 
 
-@pytest.mark.parametrize(("first", "a"), [("= 7", "copied"), (">= 0", "exchanged")])
+@pytest.mark.parametrize("first", ["= 7", ">= 0"])
 @pytest.mark.parametrize(("second", "b"), [("= 14", "copied"), (">= 0", "exchanged")])
-def test_joins_of_which_each_has_two_plans_are_nested(store, first, a, second, b):
+def test_joins_of_which_each_has_two_plans_are_nested(store, first, second, b):
     query = StagedQuery(store, NESTED.format(first=first, second=second), small=5_000 // MEASURED)
     assert max(len(stage.branches) for stage in query.plan.stages) == 2
     run = query.start()
     assert query.rows(run) == query.wanted()
-    assert sorted(run.view().choices.values()) == sorted([a, b])
+    # b has more conditions than a, so it is measured, and then the join with it.
+    assert list(run.view().choices.values()) == [b, b]
     scans = [one.number for one in query.plan.stages if one.table == "items" and started(run, f"stage_{one.number}")]
     assert len(scans) == 1
 
