@@ -60,7 +60,9 @@ if TYPE_CHECKING:
 
 MODES: Final = ("auto", "whole", "stages")
 SPLIT_BYTES: Final = 32 << 20
-"""The compressed bytes of a table that one task scans; at most twice as many, if each slot has two tasks then."""
+"""The compressed bytes of a table that one task scans, at least."""
+LARGER: Final = 4
+"""One task scans at most this many times as much; all slots have equally many tasks then, two at least."""
 LEAST_BYTES: Final = 256 << 20
 """The memory that DuckDB may take in a process in any case; with less it cannot spill."""
 IDLE_CONNECTIONS: Final = 4
@@ -526,8 +528,9 @@ class SqlContext:
         """Return the splits of a table that was planned."""
         with self._lock:
             assert self._planner is not None
-            shared = self._planner.table(name).nbytes() // (2 * self.slots)
-            return self._planner.splits(name, min(max(SPLIT_BYTES, shared), 2 * SPLIT_BYTES))
+            nbytes = self._planner.table(name).nbytes()
+            each = max(2, -(-nbytes // (self.slots * LARGER * SPLIT_BYTES)))  # the tasks of each slot
+            return self._planner.splits(name, max(SPLIT_BYTES, -(-nbytes // (self.slots * each))))
 
     def _on_disk(self, name: str, table: SqlTable, tables: Mapping[str, SqlTable]) -> FileTable | ViewTable:
         """Return a table as Parquet files; those of tables in memory and in other formats live with the context."""

@@ -52,6 +52,7 @@ def open_database(
             made.register_filesystem(system)
     settings = [
         f"SET disabled_optimizers = {literal(disabled_optimizers)}",
+        "SET parquet_metadata_cache = true",  # a footer tells of all parts of a file, and each task reads one
         f"SET allowed_paths = [{', '.join(map(literal, files))}]",
         f"SET allowed_directories = [{', '.join(map(literal, folders))}]",
         "SET enable_external_access = false",

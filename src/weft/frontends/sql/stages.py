@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.frontends.sql.aggregating import distinct_first, divide
 from weft.frontends.sql.expressions import Aggregate, Expression, column, joined
+from weft.frontends.sql.join_order import joined_in_side, over_one_side, reads_right
 from weft.frontends.sql.relations import (
     Distinct,
     Filter,
@@ -143,8 +144,12 @@ TOP_ROWS: Final = 10_000
 """The rows of a limit, at most, for which each task sorts its own rows first, and then one task those of all."""
 SORTED: Final = 8
 """One task sorts rows of at most this many times the bytes that are copied to all tasks of a join."""
+MEASURED: Final = 4
+"""A measured side of a join is copied with at most this many times the bytes: its rows are not compressed."""
 NESTED: Final = 4
 """The plans of one side of a join, at most, for which there are two plans each."""
+LEFT_BY_FILTER: Final = 0.2
+"""The share of rows that the conditions of a filter are expected to leave."""
 Weigh = Callable[[Relation], float]
 """Estimates the bytes of a relation from above."""
 
@@ -173,14 +178,27 @@ def _moved(part: _Part, output: Sequence[Expression]) -> frozenset[int] | None:
     return frozenset(places[at] for at in part.hashed)
 
 
+class _Expected(NamedTuple):
+    """The bytes of files that a relation has rows of, and the share of them that is expected to be left."""
+
+    files: float
+    share: float
+
+    @property
+    def bytes(self) -> float:
+        """The bytes of files whose rows are expected to be left."""
+        return self.files * self.share
+
+
 class _Cutter:
     def __init__(self, weigh: Weigh, small: float, tiny: float) -> None:
         self.stages: list[QueryStage] = []
         self._exchanges = 0
         self._weigh, self._small, self._tiny = weigh, small, tiny
-        self._sorted_by_one = small * SORTED
+        self._sorted_by_one, self._copied_bytes = small * SORTED, small * MEASURED
         self._shared: dict[int, list[int]] = {}
         self._weights: dict[int, float] = {}
+        self._expectations: dict[int, _Expected] = {}
 
     # -------------------------------------------------------------------------------------------------------- exchanges
 
@@ -370,6 +388,7 @@ class _Cutter:
     def _(self, relation: Shared) -> list[_Part]:
         self._weights[relation.number] = self.weight(relation.definition)
         self._shared[relation.number] = [self.stage(part) for part in self.parts(relation.definition)]
+        self._expectations[relation.number] = self._expected(relation.definition)
         return self.parts(relation.body)
 
     @_parts.register
@@ -388,10 +407,11 @@ class _Cutter:
 
     @_parts.register
     def _(self, relation: Join) -> list[_Part]:
+        sunk = self._sunk(relation)
+        if sunk is not None:
+            return self.parts(sunk)
         left, right = self.parts(relation.left), self.parts(relation.right)
-        keys = [one for one in relation.conditions if one.operator in _EQUALITIES]
-        if relation.kind is JoinKind.MARK and any(one.operator != _SAME_KEY for one in relation.conditions):
-            keys = []  # whether the other side has a NULL at all decides about every row
+        keys = _keys(relation)
         copied = self._copied(relation, keyed=bool(keys))
         if copied is not None:
             at_right = copied is relation.right
@@ -443,14 +463,14 @@ class _Cutter:
         self._exchanges += 1
         copies = replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
         copied = [_beside(relation, part, copies, at_right=at_right) for part in rows]
-        exchanged = Branch(small, "exchanged", small=False, under=self._small)
+        exchanged = Branch(small, "exchanged", small=False, under=self._copied_bytes)
         apart = [_within(part, exchanged) for part in rows]
         measured = _reading(exchange)
         apart = self._filtered(relation, apart, exchanged, at_right=at_right)
         moved = self.received(apart, ExchangeKind.HASH, [pair[not at_right] for pair in by])
         joined = self._exchanged(relation, (moved, measured) if at_right else (measured, moved))
         return [
-            *(_within(part, Branch(small, "copied", small=True, under=self._small)) for part in copied),
+            *(_within(part, Branch(small, "copied", small=True, under=self._copied_bytes)) for part in copied),
             _within(joined, exchanged),
         ]
 
@@ -525,7 +545,56 @@ class _Cutter:
             for side, parts, others in able
             if self._may_measure(parts) and _may_shrink(side) and len(others) <= NESTED
         ]
-        return min(unsure, key=self.weight, default=None)
+        return min(unsure, key=lambda side: self._expected(side).bytes, default=None)
+
+    def _expected(self, relation: Relation) -> _Expected:
+        """Return what is expected of a relation: a join has a row for each of the larger side that is left."""
+        match relation:
+            case Scan():
+                share = LEFT_BY_FILTER if relation.filters else 1
+                return _Expected(self._weigh(relation), share)
+            case Reuse():
+                return self._expectations[relation.number]
+            case Shared():
+                return self._expected(relation.body)
+            case Filter():
+                rows = self._expected(relation.input)
+                return rows._replace(share=rows.share * LEFT_BY_FILTER)
+        below = [self._expected(child) for child in children(relation)]
+        files = max((one.files for one in below), default=0)
+        if isinstance(relation, Join) and relation.kind in (JoinKind.INNER, JoinKind.SEMI):
+            return _Expected(files, below[0].share * below[1].share)
+        return _Expected(files, below[0].share if below else 1)
+
+    # ------------------------------------------------------------------------------------------- joins below exchanges
+
+    def _sunk(self, relation: Join) -> Project | None:
+        """Return the same rows with the join moved to the side of a join below it that has its keys; None if it stays.
+
+        A filtered side, which may be copied, so leaves out rows before they are exchanged. The keys are columns: an
+        expression could fail for rows that the join below leaves out.
+        """
+        able = self._able(relation) if relation.kind in (JoinKind.INNER, JoinKind.SEMI) else []
+        light = min(able, key=self.weight, default=None)
+        if light is None or relation.other is not None or any(one.operator != "=" for one in relation.conditions):
+            return None
+        at_right = light is relation.right
+        keys = [(one.right if at_right else one.left).column for one in relation.conditions]
+        if not _is_filtered(light, frozenset(_scanned(light, at) for at in keys if at is not None)):
+            return None
+        below = relation.left if at_right else relation.right
+        if not isinstance(below, Join) or below.kind is not JoinKind.INNER:
+            return None
+        to_right = reads_right(relation, below, at_right=at_right)
+        if to_right is None:
+            return None
+        moved = over_one_side(relation, below, to_right=to_right, at_right=at_right)
+        inner: Relation | None = moved
+        if self._copied(below, keyed=bool(_keys(below))) is not None:
+            inner = self._sunk(moved)  # else no rows are exchanged before they meet the side that is copied
+        elif self.weight(light) >= min(self.weight(below.left), self.weight(below.right)):
+            return None  # the side that it would be joined before may be copied as well
+        return None if inner is None else joined_in_side(below, inner, to_right=to_right, at_right=at_right)
 
     def _may_measure(self, parts: Sequence[_Part]) -> bool:
         """Whether the bytes of these parts may decide between plans."""
@@ -534,6 +603,23 @@ class _Cutter:
     def weight(self, relation: Relation) -> float:
         """Return the estimated bytes of a relation, also of those that it shares with others."""
         return self._weigh(relation) + sum(self._weights.get(number, 0) for number in _reused(relation))
+
+
+def _keys(relation: Join) -> list[JoinCondition]:
+    """Return the comparisons by whose keys rows of both sides can be exchanged."""
+    if relation.kind is JoinKind.MARK and any(one.operator != _SAME_KEY for one in relation.conditions):
+        return []  # whether the other side has a NULL at all decides about every row
+    return [one for one in relation.conditions if one.operator in _EQUALITIES]
+
+
+def _is_filtered(relation: Relation, keys: frozenset[str]) -> bool:
+    """Whether conditions leave out rows of a relation; bounds of `keys` follow from the other side of a join."""
+    match relation:
+        case Filter():
+            return True
+        case Scan():
+            return any(not {relation.columns[at][0] for at in one.columns} <= keys for one in relation.filters)
+    return any(_is_filtered(child, keys) for child in children(relation))
 
 
 def _beside(relation: Join, part: _Part, exchange: Exchange, *, at_right: bool) -> _Part:

@@ -3,8 +3,9 @@
 import duckdb
 import pytest
 
+from weft.frontends.sql.expressions import column, joined
 from weft.frontends.sql.planner import Planner
-from weft.frontends.sql.relations import scans
+from weft.frontends.sql.relations import Join, JoinCondition, JoinKind, Scan, scans
 from weft.frontends.sql.stages import ExchangeKind, cut
 from weft.frontends.sql.tables import FileTable
 
@@ -126,3 +127,51 @@ def test_windows_lie_by_their_keys_and_unions_side_by_side(planner):
     assert moves(planner, "SELECT rank() OVER (PARTITION BY b ORDER BY a) FROM big") == [("big",), ("", "hash")]
     union = "SELECT b, sum(a) FROM (SELECT a, b FROM big UNION ALL SELECT a, b FROM other) GROUP BY b"
     assert moves(planner, union) == [("big",), ("other",), ("", "hash")]
+
+
+def _scan(table, *, filtered=None):
+    """Return the scan of two columns, with a condition on the one at `filtered`."""
+    conditions = () if filtered is None else (joined("{} > 2", column(filtered, "BIGINT"), type="BOOLEAN"),)
+    return Scan(table, (("a", "BIGINT"), ("b", "BIGINT")), conditions, (0, 1))
+
+
+def _join(left, right, left_key, right_key, kind=JoinKind.INNER):
+    """Return the join by the columns at these positions of both sides."""
+    by = JoinCondition(column(left_key, "BIGINT"), column(right_key, "BIGINT"), "=")
+    return Join(kind, left, right, (by,))
+
+
+def _readers(relation, table):
+    """Return the tables of the stages that receive the rows of a table of weight 1; big ones have 100, others 90."""
+    weights = {"big": 100, "other": 90}
+    plan = cut(relation, lambda one: sum(weights.get(scan.table, 1) for scan in scans(one)), small=1)
+    (number,) = [stage.number for stage in plan.stages if stage.table == table]
+    return [stage.table for stage in plan.stages if any(number in one.sources for one in stage.exchanges)]
+
+
+@pytest.mark.parametrize(("key", "table"), [(1, "big"), (3, "other")])
+def test_a_filtered_side_meets_the_rows_with_its_keys_before_they_are_exchanged(key, table):
+    below = _join(_scan("big"), _scan("other"), 0, 0)
+    few = _scan("few", filtered=1)
+    assert _readers(_join(below, few, key, 0), "few") == [table]
+    assert _readers(_join(few, below, 0, key), "few") == [table]
+    assert _readers(_join(below, few, key, 0, kind=JoinKind.SEMI), "few") == [table]
+
+
+def test_a_side_that_leaves_no_rows_out_adds_its_columns_after_an_exchange():
+    below = _join(_scan("big"), _scan("other"), 0, 0)
+    assert _readers(_join(below, _scan("few"), 1, 0), "few") == [""]
+    assert _readers(_join(below, _scan("few", filtered=0), 1, 0), "few") == [""]
+
+
+def test_a_filtered_side_stays_above_the_copy_of_another():
+    below = _join(_scan("big"), _scan("few"), 0, 0)
+    assert _readers(_join(below, _scan("fewer", filtered=1), 1, 0), "fewer") == ["big"]
+
+
+def test_the_side_that_more_conditions_leave_smaller_is_measured():
+    few = _join(_scan("other", filtered=1), _scan("more", filtered=1), 0, 0)
+    many = _scan("big", filtered=1)
+    plan = cut(_join(many, few, 0, 0), lambda one: 50 * len(list(scans(one))), small=1)
+    choices = {branch.choice for stage in plan.stages for branch in stage.branches}
+    assert "big" not in {plan.stages[number].table for choice in choices for number in choice}
