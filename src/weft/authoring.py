@@ -110,7 +110,7 @@ class BoundPipeline:
         from weft.frontends.pipelines.building import folder_of
         from weft.frontends.pipelines.check import parse_pipeline
         from weft.frontends.pipelines.overrides import outdone
-        from weft.frontends.pipelines.profiles import profile_in
+        from weft.frontends.pipelines.reading import profile_of_text
         from weft.runs.reading import read_run
         from weft.store.filesystems import STAGE
         from weft.store.labels import RunLabels, parse_tags, valid_note
@@ -128,7 +128,7 @@ class BoundPipeline:
         }
         text, file = self._built.text(), self._built.file
         file = file if os.path.exists(file) else os.path.join(folder, "pipeline.py")
-        chosen = profile_in(text, file, profile) if profile else None
+        chosen = profile_of_text(text, file, profile) if profile else None
         given = dict(parameters or {})
         if chosen is not None:
             below = {key: one for key, one in chosen.parameters.items() if key not in self._arguments}

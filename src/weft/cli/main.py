@@ -119,7 +119,7 @@ def _load_libraries(words: Sequence[str]) -> None:
             import msgspec  # noqa: F401
 
             if words and words[0] in _READ_FILES and "--help" not in words and "-h" not in words:
-                import yaml  # noqa: F401
+                from weft.documents import yaml  # noqa: F401
     finally:
         del modules["typing_extensions"]
 

@@ -7,7 +7,6 @@ a command that takes a fifth of a second defines a hundred of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,8 +14,6 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_collecting = Lock()
 
 
 def as_dict(record: Struct) -> dict[str, Any]:
@@ -45,19 +42,9 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def converter(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that makes records of a type from plain values.
+    """Return a function that makes records of a type from plain values. Call it while a module is imported.
 
-    msgspec collects the fields of a type at their first use, which takes up to 3 ms; two threads that do so at once
-    crash the process.
+    msgspec collects the fields of a type at their first use; two threads that do so at once crash the process.
     """
-    collected = False
-
-    def convert(value: Any) -> Any:
-        nonlocal collected
-        if not collected:
-            with _collecting:
-                msgspec.json.Decoder(kind)
-            collected = True
-        return msgspec.convert(value, kind)
-
-    return convert
+    msgspec.json.Decoder(kind)
+    return lambda value: msgspec.convert(value, kind)

@@ -2,6 +2,8 @@
 
 import itertools
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -107,7 +109,14 @@ def test_a_node_of_another_graph_names_no_result():
         run = session.submit(train)
         results = run.result()
         assert results[score] == results["score"] == results[again] == ["train"]
-        uses = [results.__getitem__, results.value, results.finished, results.keep, run.as_completed, run.stop]
+        uses: list[Callable[[Any], Any]] = [
+            results.__getitem__,
+            results.value,
+            results.finished,
+            results.keep,
+            run.as_completed,
+            run.stop,
+        ]
         for use in uses:
             with pytest.raises(
                 GraphError, match="vertex 'score' belongs to graph 'test', and this is a run of 'train'"

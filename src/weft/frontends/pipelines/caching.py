@@ -112,7 +112,9 @@ def unknown_script(step: ResolvedStep, folder: str) -> str:
 
     `folder` is that of the pipeline's file.
     """
-    return "" if step.cache.fs_scope else next(iter(scripts_of(step, folder).unknown), "")
+    if not step.cache.enable or step.not_run or step.cache.fs_scope:
+        return ""
+    return next(iter(scripts_of(step, folder).unknown), "")
 
 
 def mentioned_files(step: ResolvedStep, folder: str) -> list[str]:
@@ -120,6 +122,8 @@ def mentioned_files(step: ResolvedStep, folder: str) -> list[str]:
 
     They are relative to the step's folder; `folder` is that of the pipeline's file.
     """
+    if not step.cache.enable or step.not_run:
+        return []
     scopes = [path for _, path in _scopes(step)]
     return [name for name, _ in uncovered(scripts_of(step, folder, mentions=True).mentioned, scopes, step.cwd)]
 
@@ -129,6 +133,8 @@ def written_inputs(step: ResolvedStep, folder: str) -> tuple[list[str], list[str
 
     They are relative to the step's folder; `folder` is that of the pipeline's file. A file in a scope is read.
     """
+    if not step.cache.enable or step.not_run:
+        return [], []
     found = scripts_of(step, folder)
     appended = {path for _, path in uncovered(found.appended, [path for _, path in _scopes(step)], step.cwd)}
     changed = [*found.changed, *(path for path in found.appended if path not in appended)]

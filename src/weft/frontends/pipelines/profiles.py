@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -25,7 +25,7 @@ from weft.model.suggestions import did_you_mean, nearest
 from weft.store.filesystems import project_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 FILE_EXTRAS: Final = ("as_paddleflow", "defaults", "profiles")
 """The keys of `x-weft` at the top of a file."""
@@ -43,6 +43,10 @@ _NOT_FOR: Final[dict[str, frozenset[str]]] = {
     "sql": frozenset({"environment", "stderr"}),
 }
 """The defaults of all steps that steps of a kind do not take: replicas have resources of their own."""
+
+
+Outdone: TypeAlias = "Callable[[Iterable[str], Iterable[str]], set[str]]"
+"""Returns the keys `step.parameter` of the first that a bare name of the second sets too."""
 
 
 class Profile(Struct, frozen=True):
@@ -65,18 +69,20 @@ class Profile(Struct, frozen=True):
 # ------------------------------------------------------------------------------------------------------- one by name
 
 
-def profile_in(text: str, file: str, name: str) -> Profile:
+def profile_in(text: str, file: str, name: str, outdone: Outdone) -> Profile:
     """Return a profile of the text of a file, with the values of `weft.toml` below its own.
 
     UsageError: neither has it, or that of `weft.toml` is none. Errors of the text are those of `yaml.load`.
     """
     tree = yaml.load(text, Problems(file, PIPELINE_FILE))
     own = _entry(_entry(tree, _EXTRA), "profiles")
-    return profile_of_values(_plain(own) if isinstance(own, yaml.Mapping) else {}, file, name, text)
+    return profile_of_values(_plain(own) if isinstance(own, yaml.Mapping) else {}, file, name, outdone)
 
 
-def profile_of_values(own: Mapping[str, Any], file: str, name: str, text: str = "") -> Profile:
-    """Return a profile of a file with these profiles; otherwise as `profile_in`. `text` is that of a file in YAML."""
+def profile_of_values(
+    own: Mapping[str, Any], file: str, name: str, outdone: Outdone = lambda below, _: set(below)
+) -> Profile:
+    """Return a profile of a file with these profiles; otherwise as `profile_in`."""
     table, source = project_table(Path(file).absolute().parent, "profiles")
     for one, values in table.items():
         problems = Problems(str(source), PIPELINE_FILE)
@@ -87,23 +93,13 @@ def profile_of_values(own: Mapping[str, Any], file: str, name: str, text: str = 
         hint = f"There are: {choices(known)}" if known else "Write one under x-weft: {profiles: ...}, or in weft.toml"
         raise UsageError(f"{file} has no profile {name[:60]!r}", hint=did_you_mean(name, known, hint))
     found = _over(node_of(own.get(name), START), node_of(table.get(name), START), deep=3)
-    values = {} if found is None or is_null(found) else _plain(found)
-    if gone := _outdone(
-        *[dict(flattened((one.get(name) or {}).get("parameters") or {})) for one in (table, own)], text, file
-    ):
-        values["parameters"] = {key: one for key, one in flattened(values["parameters"]) if key not in gone}
-    return Profile(name, values)
-
-
-def _outdone(below: Mapping[str, Any], above: Mapping[str, Any], text: str, file: str) -> set[str]:
-    """Return the keys `step.parameter` of `below` that a bare name of `above` sets too."""
+    profile = Profile(name, {} if found is None or is_null(found) else _plain(found))
+    below, above = (Profile(name, one.get(name) or {}).parameters for one in (table, own))
     gone = {key for key in below if "." in key and key not in above and key.rpartition(".")[2] in above}
-    if gone and text:
-        from weft.frontends.pipelines.check import parse_pipeline
-        from weft.frontends.pipelines.overrides import outdone
-
-        return outdone(parse_pipeline(text, file), gone, above)
-    return gone
+    if gone and (gone := outdone(gone, above)):
+        left = {key: one for key, one in profile.parameters.items() if key not in gone}
+        return Profile(name, {**profile.values, "parameters": left})
+    return profile
 
 
 def _plain(node: yaml.Node) -> Any:

@@ -48,10 +48,15 @@ def profile_of(path: str, name: str) -> Profile:
         hint = "Write the pipeline to a file, and name that."
         raise UsageError("a profile cannot be looked up in standard input, which is read once", hint=hint)
     if not PYTHON.search(path):
-        return profile_in(_read_text(Path(path)), path, name)
+        return profile_of_text(_read_text(Path(path)), path, name)
     from weft.frontends.pipelines.files import declared_profiles
 
     return profile_of_values(*declared_profiles(path), name)
+
+
+def profile_of_text(text: str, file: str, name: str) -> Profile:
+    """Return a profile of the text of a file; otherwise as `profile_of`."""
+    return profile_in(text, file, name, lambda below, above: outdone(parse_pipeline(text, file), below, above))
 
 
 def layered(path: str, below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
