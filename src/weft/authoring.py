@@ -16,12 +16,11 @@ from msgspec import Struct, field
 
 from weft.frontends.pipelines.declaring import CURRENT, PipelineBuilder
 from weft.frontends.pipelines.invoke import IMPORTING
-from weft.model.errors import UsageError
+from weft.model.errors import UsageError, WeftError
+from weft.runs.reading import StepRecord  # noqa: TC001 (`help` evaluates the fields of records)
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.building import BuiltPipeline
-    from weft.model.errors import WeftError
-    from weft.runs.reading import StepRecord
 
 
 class PipelineResult(Struct, frozen=True):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+from typing import Any, Final, SupportsIndex
 
 from msgspec import Struct
 
-from weft.graph.logical import Movement, Scheduling, Storage
+from weft.graph.logical import Movement, Patch, Scheduling, Storage
+from weft.graph.routing import Router  # noqa: TC001 (`help` evaluates the fields of records)
 from weft.model.errors import GraphError
+from weft.model.resources import Resources  # noqa: TC001
 from weft.model.wording import type_of
-
-if TYPE_CHECKING:
-    from weft.graph.logical import Patch
-    from weft.graph.routing import Router
-    from weft.model.resources import Resources
 
 
 class SetParallelism(Struct, frozen=True):

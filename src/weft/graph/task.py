@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from weft.model.errors import ProgramError, RunCancelledError
 from weft.model.program import is_named
+from weft.model.resources import Resources  # noqa: TC001 (`help` evaluates the fields of records)
 from weft.model.wording import type_of
 
 if TYPE_CHECKING:
     from weft.graph.logical import Patch
     from weft.graph.task_spec import JobVerdict
     from weft.model.program import Program
-    from weft.model.resources import Resources
 
 AnyProgram = TypeVar("AnyProgram", bound=Callable[..., Any])
 

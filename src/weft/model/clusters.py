@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path  # noqa: TC003 (`help` evaluates the fields of records)
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class ClusterOptions(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from weft import wiring
 from weft.admin.settings import BACKENDS, load_settings
 from weft.frontends.training.replica import VALUES
-from weft.model.errors import NotFoundError, UsageError
+from weft.model.errors import NotFoundError, UsageError, WeftError
 from weft.model.ids import loop_item
 from weft.model.suggestions import did_you_mean
 from weft.runs.active import RunEvents
@@ -23,7 +23,6 @@ from weft.store.state import list_logs, read_status, read_trusted
 
 if TYPE_CHECKING:
     from weft.frontends.training.schema import JobFile
-    from weft.model.errors import WeftError
     from weft.runs.active import ActiveRun, RunResult
     from weft.runs.sources import PlannableSource
     from weft.runtime.session import EngineSession

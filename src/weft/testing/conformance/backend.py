@@ -30,11 +30,11 @@ from weft.runtime.actors import add_actor
 from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
 from weft.runtime.mapping import Mapped
+from weft.runtime.run import Results  # noqa: TC001 (`help` evaluates the fields of records)
 from weft.testing.inside import check_job
 
 if TYPE_CHECKING:
     from weft.engine.ports import Clock, Executor, Journal
-    from weft.runtime.run import Results
     from weft.runtime.session import EngineSession
     from weft.worker.actors import ActorHandle
 
