@@ -35,20 +35,18 @@ from weft.backends.process_jobs import (
     RemoteLease,
     WorkerConnection,
 )
-from weft.backends.streams import END
+from weft.backends.questions import Questions
 from weft.engine.events import Started, UserEvent
 from weft.engine.ports import FROZEN_S, WorkerSpec
 from weft.engine.provider import BESIDE
 from weft.engine.tuning import Tuning
 from weft.graph.task import USAGE
 from weft.model.chunks import ChunkRef
-from weft.model.errors import CapacityError, InternalError, RunCancelledError, WeftError
+from weft.model.errors import CapacityError, RunCancelledError
 from weft.store import serializers
 from weft.store.codec import to_pickle
 from weft.store.segments import SegmentWriter
 from weft.worker.channel import (
-    ACK,
-    ANSWER,
     ASK,
     BORN,
     DONE,
@@ -63,7 +61,6 @@ from weft.worker.channel import (
     STARTED,
     STREAM,
     STREAM_END,
-    dumps,
 )
 from weft.worker.lease import LeaseResult, WorkerLease
 from weft.worker.messages import WorkerConfig
@@ -79,7 +76,6 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
     from weft.store.api import ChunkStore
     from weft.store.handshake import Credentials
-    from weft.worker.streaming import Parcel
 
 _FIRST_TICK_S: Final = 0.005
 _LAST_TICK_S: Final = 0.08
@@ -138,6 +134,7 @@ class Processes(LocalBackend):
         self._ids = itertools.count(1)
         self._conns: dict[int, WorkerConnection] = {}
         self._leases: dict[int, RemoteLease] = {}
+        self._questions = Questions(store, self._leases, self._send, self._beside)
         self._nursery: Nursery | None = None
         self._pids: dict[int, int] = {}
         self._selector = selectors.DefaultSelector()
@@ -476,34 +473,11 @@ class Processes(LocalBackend):
         elif kind == ROWS:
             local.progress(lease.id, rest[1])
         elif kind == STREAM:
-            self._stream(lease, *rest[1:])
+            self._questions.take_stream(lease, *rest[1:])
         elif kind == STREAM_END:
             local.streams.end(rest[2], rest[1], lease)
         elif kind == ASK:
-            question = rest[1:]
-            if question[0] == "endpoints":
-                self._send(conn, (ANSWER, dumps(local.endpoints(question[1]))))
-            elif question[0] == "block":
-                self._answer_block(lease, *question[1:])
-            elif question[0] == "history":
-                self._send(conn, (ANSWER, dumps(local.history(question[1]))))
-            elif question[0] == "watch":
-                self._send(conn, (ANSWER, dumps(local.seen(*question[1:]))))
-            elif question[0] == "keep":
-                self._answer_beside(lease, partial(self._answer_keep, lease, *question[1:]))
-            elif question[0] == "run":
-                self._answer_beside(lease, partial(self._answer_of_run, lease, question[1]))
-            elif question[0] == "reply":
-                self._send(conn, (ANSWER, dumps(local.reply(question[1]))))
-            else:
-                self._answer_beside(lease, partial(self._answer_cell, lease, *question[1:]))
-
-    def _answer_beside(self, lease: RemoteLease, answer: Callable[[], None]) -> None:
-        """Answer a question on a helper thread, because it may block; the worker is lost if the system has none."""
-        try:
-            self._helpers.put(answer)
-        except CapacityError as error:
-            self._kill(lease.conn, str(error))
+            self._questions.answer(lease, rest[1:])
 
     def _done(self, conn: WorkerConnection, lease: RemoteLease, rest: list[Any]) -> None:
         _, hi, reached, packed, seconds, kind, vertex, index, message, traceback, *more = rest
@@ -565,77 +539,12 @@ class Processes(LocalBackend):
             lease.committing = False
             self.loop.post_later(lease.local.job.id, lease.local.progress_of(lease, outcome, self.loop.clock.now()))
 
-    def _stream(self, lease: RemoteLease, number: int, parcels: list[Parcel]) -> None:
-        """Accept a task's output to its streams, and notify the task when there is room for more."""
-        streams = lease.local.streams
-        written = []
-        for edge, index, part, cell, nbytes in parcels:
-            try:
-                streams.put(edge, index, part, cell, nbytes, lease)
-            except RunCancelledError:
-                continue
-            except CapacityError as error:
-                lease.error = lease.error or error
-                lease.raise_stop()
-                continue
-            written.append((edge, index, part))
-        self._acknowledge(lease, number, written)
-
-    def _acknowledge(self, lease: RemoteLease, number: int, written: list[tuple[str, int, int]]) -> None:
-        """Acknowledge a message once each of its streams has room."""
-        streams = lease.local.streams
-        again = partial(self._acknowledge, lease, number, written)
-        while written and not lease.stop and lease.token in self._leases:
-            if not streams.has_room(*written[-1], again):
-                if lease.stop:  # perhaps before the waiter was recorded
-                    streams.wake_all()
-                return
-            written.pop()
-        self._send(lease.conn, (ACK, number))
-
-    def _answer_block(self, lease: RemoteLease, edge: str, source: int, part: int, index: int) -> None:
-        """Send a task the next block of a stream, now or when there is one."""
-        local = lease.local
-        if lease.token not in self._leases:  # it asked and died: the next block is for the next attempt
-            return
-        if lease.stop or local.job.outcome is not None:
-            self._send(lease.conn, (ANSWER, dumps(("stop", None))))
-            return
-        again = partial(self._answer_block, lease, edge, source, part, index)
-        block = local.streams.take(edge, source, part, index, again)
-        if block is None:
-            if lease.stop:
-                local.streams.wake_all()
-            return
-        cell = block.cell
-        if block.column is not None:
-            block.pin = block.pin or self.store.pin(block.column, [block.at])
-            cell = block.column.values[block.at]
-        self._send(lease.conn, (ANSWER, dumps(("end", None) if block is END else ("block", cell))))
-
-    def _answer_keep(self, lease: RemoteLease, recipe: Any, started: float, spoilt: str) -> None:
-        """Have the cache keep the result of a task, and answer with the reason if it is not kept."""
+    def _beside(self, lease: RemoteLease, action: Callable[[], None]) -> None:
+        """Have a helper thread do what may block; the worker of the lease is lost if the system has none."""
         try:
-            reason = lease.local.keep_result(recipe, started, spoilt)
-        except Exception as error:  # noqa: BLE001 - the task waits for an answer
-            reason = f"the cache failed: {error}"
-        self._send(lease.conn, (ANSWER, dumps(reason)))
-
-    def _answer_of_run(self, lease: RemoteLease, question: Sequence[Any]) -> None:
-        """Have the front end of the run answer a question of a task; its error is the answer too."""
-        answer: Any = None
-        failed: WeftError | None = None
-        try:
-            answer = lease.local.ask_run(question)
-        except WeftError as error:
-            failed = error
-        except Exception as error:  # noqa: BLE001 - the task waits for an answer
-            failed = InternalError(f"the front end of the run has failed: {type(error).__name__}: {error}")
-        self._send(lease.conn, (ANSWER, dumps((answer, failed))))
-
-    def _answer_cell(self, lease: RemoteLease, vertex: str, edge: str, source: int) -> None:
-        """Answer a task that reads committed values while their source runs."""
-        self._send(lease.conn, (ANSWER, dumps(lease.committed(vertex, edge, source))))
+            self._helpers.put(action)
+        except CapacityError as error:
+            self._kill(lease.conn, str(error))
 
     # ----------------------------------------------------------------------------------------------- processes
 
