@@ -105,6 +105,36 @@ def test_a_file_that_was_not_there_counts(place):
     assert result(place) == "more"
 
 
+THROUGH_A_LINK = {
+    "resolve": "from pathlib import Path\nprint((Path('latest').resolve() / 'x').read_text())",
+    "chdir": "import os\nos.chdir('latest')\nprint(open('x').read())",
+    "a program": "import subprocess\nsubprocess.run(['cat', 'x'], cwd='latest')",
+    "readlink": "import os\nprint(open(os.readlink('latest') + '/x').read())",
+    "a folder's descriptor": "import os\nf = os.open('latest', os.O_PATH)\n"
+    "print(open(os.open('x', os.O_RDONLY, dir_fd=f)).read())",
+    "an open folder": "import os\nf = os.open('latest', os.O_RDONLY)\n"
+    "print(open(os.open('x', os.O_RDONLY, dir_fd=f)).read())",
+    "the folder above": "print(open('late' + 'st/inner/../x').read())",
+}
+
+
+@pytest.mark.parametrize("way", THROUGH_A_LINK)
+def test_the_target_of_a_link_counts_whatever_goes_through_it(place, way):
+    for name in ("one", "two"):
+        (place.folder / name / "inner").mkdir(parents=True)
+        (place.folder / name / "x").write_text(name)
+    (place.folder / "latest").symlink_to("one")
+    (place.folder / "read.py").write_text(THROUGH_A_LINK[way])
+    place.write({"a": step("python3 read.py > {{o}}", "o")})
+    first = result(place)
+    assert "one" in first
+    assert result(place) == first
+    assert place.ran() == {"a": 1}, "an unchanged project is used again"
+    (place.folder / "latest").unlink()
+    (place.folder / "latest").symlink_to("two")
+    assert "two" in result(place)
+
+
 def test_names_in_a_folder_that_is_listed_count(place):
     place.write({"a": step("D=$(printf da; printf ta); ls $D > {{o}}", "o")})
     assert result(place) == "x.csv\n"

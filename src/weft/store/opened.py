@@ -21,7 +21,12 @@ from weft.store.digests import ABSENT, LEFT_OUT, Digester
 from weft.store.places import judged_path
 
 READ: Final = "read "
-"""The prefix of these leaves. Names are relative to the folder of the execution, or absolute; a folder ends in `/`."""
+LINK: Final = "link "
+OPENED: Final = (READ, LINK)
+"""The prefixes of these leaves: of content, and of links on the way to folders.
+
+Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
+"""
 LARGE_BYTES: Final = 256 * 2**20
 """A larger file counts by its size and its time of change: a step may read a part of a file of any size."""
 _TICK_S: Final = 0.05
@@ -30,17 +35,28 @@ _NAMES: Final = "n"
 _STAMP: Final = "t"
 """The first letters of digests of the names in a folder, and of the size and time of a large file."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/")
+_MOST_LINKS: Final = 40
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
 
 
 class OpenedFiles(Struct, frozen=True):
-    """What an execution opened, as absolute paths: files that it read and wrote, and folders that it listed."""
+    """What an execution opened, as absolute paths.
+
+    `read` are the files that it read, ran or looked for, `written` those that it opened to write, made or named anew,
+    `listed` folders. It entered the paths in `followed`, or read them as links. Of those written, it `made` all that is
+    in some, and `updated` others, which it might read too. Some files it `linked` to other names, some it `removed`.
+    """
 
     read: Collection[str] = ()
     written: Collection[str] = ()
     listed: Collection[str] = ()
+    followed: Collection[str] = ()
+    made: Collection[str] = ()
+    updated: Collection[str] = ()
+    linked: Collection[str] = ()
+    removed: Collection[str] = ()
 
 
 def opened_leaves(
@@ -55,21 +71,31 @@ def opened_leaves(
     """
     covered = [path.rstrip("/") for path in known]
     written = set(opened.written)
+    followed = set(opened.followed)
+    ways = _Ways()
     written_in = {os.path.dirname(path) for path in written}
     read = {_source(path) for path in opened.read}
+    named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
-    leaves = {}
-    for path in sorted({*read, *written, *opened.listed}):
+    leaves: dict[str, str] = {}
+    for path in sorted({*read, *written, *opened.listed, *followed}):
         if not _counts(path, root, covered):
             continue
-        name = os.path.relpath(path, root) if path.startswith(f"{root}/") else path
+        name = _name(path, root)
+        links = [link for link in ways.links(path) if link not in written and _counts(link, root, ())]
         try:
             found = os.stat(path)
         except OSError:
-            if path in read and path not in written and name != path:
+            found = None
+        if path in followed or found is None or stat.S_ISDIR(found.st_mode):
+            leaves |= {LINK + _name(link, root): os.readlink(link) for link in links}
+        if found is None:
+            if path not in written and name != path:
                 leaves[READ + name] = ABSENT
             continue
         is_folder = stat.S_ISDIR(found.st_mode)
+        if path not in named and (is_folder or path not in written):
+            continue
         if is_folder and (path in written_in or path in code_in or _is_shared(path, root)):
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
@@ -87,11 +113,14 @@ def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict
 
     Errors as of `Digester.of`.
     """
-    return {name: _now(os.path.join(root, name[len(READ) :]), digester) for name in leaves}
+    return {name: _now(name, root, digester) for name in leaves}
 
 
-def _now(path: str, digester: Digester) -> str:
+def _now(name: str, root: str, digester: Digester) -> str:
+    path = os.path.join(root, name[len(READ) :])
     try:
+        if name.startswith(LINK):
+            return os.readlink(path)
         found = os.stat(path)
     except OSError:
         return ABSENT
@@ -110,6 +139,38 @@ def _digest(path: str, found: os.stat_result, digester: Digester) -> str:
 def is_python(path: str) -> bool:
     """Whether a path is that of a module of Python, compiled or not."""
     return path.endswith((".py", ".pyc"))
+
+
+class _Ways:
+    """The links on the way to paths; common beginnings are looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, tuple[str, ...]]] = {"/": ("/", ())}
+
+    def links(self, path: str) -> tuple[str, ...]:
+        """Return the links that a path leads through, in order, each by its own place."""
+        return self._follow(path, _MOST_LINKS)[1]
+
+    def _follow(self, path: str, left: int) -> tuple[str, tuple[str, ...]]:
+        """Return the place of a path without links, and those on its way."""
+        if path not in self._known:
+            folder, name = os.path.split(path)
+            real, links = self._follow(folder, left)
+            place = os.path.join(real, name)
+            try:
+                target = os.readlink(place) if left else ""
+            except OSError:  # most are no links
+                target = ""
+            if target:
+                end, more = self._follow(os.path.normpath(os.path.join(real, target)), left - 1)
+                self._known[path] = end, (*links, place, *more)
+            else:
+                self._known[path] = place, links
+        return self._known[path]
+
+
+def _name(path: str, root: str) -> str:
+    return os.path.relpath(path, root) if path.startswith(f"{root}/") else path
 
 
 def _is_shared(folder: str, root: str) -> bool:

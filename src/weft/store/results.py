@@ -28,7 +28,7 @@ from weft.store.content import SHARED, ContentStore
 from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
-from weft.store.opened import READ, OpenedFiles, leaves_now, opened_leaves
+from weft.store.opened import OPENED, READ, OpenedFiles, leaves_now, opened_leaves
 from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
@@ -64,7 +64,7 @@ _ORDER: Final = (
     "command",
     "input ",
     "file ",
-    READ,
+    *OPENED,
 )
 """The order of differences in a report: changes by people come before their effects."""
 
@@ -284,7 +284,7 @@ class ResultCache:
 
     def _change_of_opened(self, entry: Entry, root: str) -> str:
         """Return the first change of a file that the execution of a result opened, "" without any."""
-        then = {name: text for name, text in entry.leaves.items() if name.startswith(READ)}
+        then = {name: text for name, text in entry.leaves.items() if name.startswith(OPENED)}
         if not then:
             return ""
         try:
@@ -594,7 +594,7 @@ def close_cache(cache: ResultCache) -> None:
 
 def _named(leaves: Mapping[str, str]) -> dict[str, str]:
     """Return leaves without those of files that only the run has told."""
-    return {name: text for name, text in leaves.items() if not name.startswith(READ)}
+    return {name: text for name, text in leaves.items() if not name.startswith(OPENED)}
 
 
 def tell_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

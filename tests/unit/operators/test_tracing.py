@@ -47,7 +47,10 @@ def test_reads_of_all_descendants_by_any_path(folder):
 def test_writes_renames_and_links(folder):
     found = opened(folder, "echo > new; echo >> d/b; mv new newer; ln a twin; cat newer")
     assert below(folder, found.written) == ["d/b", "new", "newer", "twin"]
-    assert below(folder, found.read) == ["newer"]
+    assert below(folder, found.made) == ["new", "newer", "twin"]
+    assert below(folder, found.read) == ["a", "new", "newer"]
+    assert below(folder, found.linked) == ["a"]
+    assert below(folder, found.removed) == ["new"]
 
 
 def test_folders_that_are_listed_and_programs_that_are_run(folder):
@@ -61,6 +64,30 @@ def test_folders_that_are_listed_and_programs_that_are_run(folder):
 def test_paths_relative_to_an_open_folder(folder):
     code = "import os; d = os.open('d', os.O_RDONLY); os.open('b', os.O_RDONLY, dir_fd=d)"
     assert "d/b" in below(folder, opened(folder, f'{sys.executable} -I -S -c "{code}"').read)
+
+
+def test_paths_that_are_entered_and_links_that_are_read(folder):
+    (folder / "l").symlink_to("d")
+    found = opened(folder, "cd l; cat b; cd ..; readlink l; cat l/../a; cat d/../a")
+    assert below(folder, found.followed) == ["l"]
+    assert below(folder, found.read) == ["a", "d/b"]
+
+
+def test_folders_links_and_removals(folder):
+    (folder / "l").symlink_to("d")
+    found = opened(folder, "mkdir new d || true; ln -s d l2; rm -f none d/b; rmdir new; ln -sT a l2 || true")
+    assert below(folder, found.written) == ["l2", "new"]
+    assert below(folder, found.removed) == ["d/b", "new"]
+
+
+def test_files_that_begin_with_an_open_and_those_that_are_changed(folder):
+    (folder / "log").write_text("")
+    code = "import os; open('a', 'r+'); open('log', 'a'); open('log2', 'a'); open('w', 'w'); open('w', 'r+')"
+    code += "; os.open('db', os.O_RDWR | os.O_CREAT); os.open('d/b', os.O_RDWR | os.O_CREAT)"
+    found = opened(folder, f'{sys.executable} -I -S -c "{code}"')
+    assert below(folder, found.made) == ["db", "w"]
+    assert below(folder, found.updated) == ["a"]
+    assert below(folder, found.written) == ["a", "d/b", "db", "log", "log2", "w"]
 
 
 def test_nothing_of_the_system_or_of_packages(folder):

@@ -88,6 +88,29 @@ def test_names_in_folders_that_others_use_do_not_count(root, digester, tmp_path)
     assert names(found) == [f"{tmp_path}/data/"]
 
 
+def test_links_on_the_way_to_a_folder_count_but_those_that_the_execution_made_do_not(root, digester):
+    (root / "d" / "here").symlink_to(".")
+    (root / "current").symlink_to("d/here")
+    (root / "own").symlink_to("d")
+    before, _ = leaves(root, digester, followed=["current", "own", "d"], read=["a"], written=["own"])
+    assert before == {"link current": "d/here", "link d/here": ".", **leaves(root, digester, read=["a"])[0]}
+    (root / "current").unlink()
+    assert leaves_now(before, str(root), digester)["link current"] == ABSENT
+    (root / "current").symlink_to("pk")
+    assert leaves_now(before, str(root), digester)["link current"] == "pk"
+
+
+def test_a_link_that_leads_nowhere_and_one_to_itself_count_by_their_texts(root, digester):
+    (root / "none").symlink_to("gone")
+    (root / "loop").symlink_to("loop")
+    assert leaves(root, digester, followed=["none", "loop"])[0] == {
+        "link loop": "loop",
+        "link none": "gone",
+        "read loop": ABSENT,
+        "read none": ABSENT,
+    }
+
+
 def test_what_changes_is_seen(root, digester):
     before, _ = leaves(root, digester, read=["a", "none"], listed=["d"])
     assert before[READ + "none"] == ABSENT
