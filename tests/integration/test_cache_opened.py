@@ -145,15 +145,60 @@ def test_names_in_a_folder_that_is_listed_count(place):
     assert result(place) == "x.csv\ny.csv\n"
 
 
-def test_files_that_the_step_makes_do_not_count(place):
+def test_files_that_the_step_makes_and_removes_do_not_count(place):
     command = (
-        "D=$(printf da; printf ta); sort $D/x.csv > $D/sorted.tmp; mv $D/sorted.tmp $D/sorted; cat $D/sorted > {{o}}"
+        "D=$(printf da; printf ta); sort $D/x.csv > $D/tmp; mv $D/tmp $D/sorted; cat $D/sorted > {{o}}; rm $D/sorted"
     )
     place.write({"a": step(command, "o")})
     result(place)
-    (place.folder / "data" / "sorted").unlink()
     result(place)
     assert place.ran() == {"a": 1}
+
+
+FITS = "import sys\nopen('model' + '.bin', 'w').write('trained with lr=' + sys.argv[1])\n"
+
+
+def trained(place: Place, lr: int) -> str:
+    fit = step("python3 fit.py {{lr}}", parameters={"lr": lr})
+    use = step("cat model.bin > {{o}}", "o", deps="fit", cache={"enable": False})
+    place.write({"fit": fit, "use": use})
+    ended = place.run()
+    assert ended.error is None
+    return Path(ended.outputs["use.o"]).read_text()
+
+
+def test_a_file_that_a_step_leaves_in_the_project_is_a_part_of_its_result(place):
+    (place.folder / "fit.py").write_text(FITS)
+    for lr in (1, 2, 1):
+        assert trained(place, lr) == f"trained with lr={lr}"
+    assert place.ran() == {"fit": 3, "use": 3}
+    trained(place, 1)
+    assert place.ran() == {"use": 1}, "the file is as the step left it"
+    (place.folder / "model.bin").unlink()
+    said = Commands(place.folder, {"WEFT_USER": "me"})("plan", "run.yaml")[0]
+    assert "model.bin, which it wrote and which is no output of it, is gone" in said
+    assert trained(place, 1) == "trained with lr=1"
+    assert place.ran() == {"fit": 1, "use": 1}
+
+
+def test_a_file_that_several_steps_write_and_one_they_add_to_do_not_spoil_their_results(place):
+    steps = {
+        name: step(f"echo {name} > scratch; echo {name} >> all; echo {name} > {name}.log; cat scratch > {{{{o}}}}", "o")
+        for name in ("a", "b")
+    }
+    steps["b"]["deps"] = "a"
+    place.write(steps)
+    assert place.again() == {"a": 1, "b": 1}
+    assert place.again() == {}
+    steps["b"]["command"] += "; true"
+    place.write(steps)
+    assert place.again() == {"b": 1}
+    assert place.again() == {}, "the run with the new result of b used that of a"
+    (place.folder / "all").unlink()
+    (place.folder / "a.log").unlink()
+    assert place.again() == {}
+    (place.folder / "scratch").unlink()
+    assert place.again() == {"a": 1, "b": 1}
 
 
 def test_what_others_change_while_it_is_read_is_not_kept(place):

@@ -4,6 +4,9 @@ The names of a command tell most of its inputs before it runs, but not all: a sc
 library may read its own settings. So the result of a traced execution has one more leaf for each of these files, with
 their content after the run. These leaves are no part of its key, since they are not known before: a result that is
 found by its key is valid while they are unchanged.
+
+The files that an execution has made in the project, and that are no outputs of it, are a part of its result that the
+cache cannot bring back. So they have leaves too, and the result is valid while they are there as it left them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Final
 
@@ -22,8 +26,9 @@ from weft.store.places import judged_path
 
 READ: Final = "read "
 LINK: Final = "link "
-OPENED: Final = (READ, LINK)
-"""The prefixes of these leaves: of content, and of links on the way to folders.
+WROTE: Final = "wrote "
+OPENED: Final = (READ, LINK, WROTE)
+"""The prefixes of these leaves: of content, of links on the way to folders, and of files that it wrote and left.
 
 Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
 """
@@ -33,7 +38,8 @@ _TICK_S: Final = 0.05
 """By how much the clock of a file system, which moves in ticks, may be behind that of programs."""
 _NAMES: Final = "n"
 _STAMP: Final = "t"
-"""The first letters of digests of the names in a folder, and of the size and time of a large file."""
+_TARGET: Final = "l"
+"""The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/")
 _MOST_LINKS: Final = 40
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
@@ -105,7 +111,29 @@ def opened_leaves(
         if not is_folder and found.st_ctime >= started:
             return {}, f"what it reads changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
-    return leaves, ""
+    return leaves | _left(opened, root, covered, started, digester), ""
+
+
+def _left(
+    opened: OpenedFiles, root: str, covered: Collection[str], started: float, digester: Digester
+) -> dict[str, str]:
+    """Return the leaves of the files of the project that an execution has made and left there.
+
+    Without them its result would only be a part of what it did. Logs do not count, nor do files that it changed or
+    added to: several steps do that, and each would spoil the results of the others.
+    """
+    leaves = {}
+    for path in sorted(opened.made):
+        if not path.startswith(f"{root}/") or not _counts(path, root, covered) or _is_log(path[len(root) :]):
+            continue
+        with suppress(OSError):
+            if os.lstat(path).st_ctime >= started - _TICK_S:
+                leaves[WROTE + _name(path, root)] = _digest_of_made(path, digester)
+    return leaves
+
+
+def _is_log(path: str) -> bool:
+    return path.endswith(".log") or "/log/" in path or "/logs/" in path
 
 
 def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict[str, str]:
@@ -117,10 +145,12 @@ def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict
 
 
 def _now(name: str, root: str, digester: Digester) -> str:
-    path = os.path.join(root, name[len(READ) :])
+    path = os.path.join(root, name.partition(" ")[2])
     try:
         if name.startswith(LINK):
             return os.readlink(path)
+        if name.startswith(WROTE):
+            return _digest_of_made(path, digester)
         found = os.stat(path)
     except OSError:
         return ABSENT
@@ -134,6 +164,17 @@ def _digest(path: str, found: os.stat_result, digester: Digester) -> str:
     if found.st_size > LARGE_BYTES:
         return f"{_STAMP}{found.st_size} {found.st_mtime_ns}"
     return digester.of(path)
+
+
+def _digest_of_made(path: str, digester: Digester) -> str:
+    """Return the digest of what a step has made: of a link its text, of a folder that was renamed all that is in it.
+
+    OSError: it is gone. Errors as of `Digester.of`.
+    """
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):
+        return _TARGET + os.readlink(path)
+    return digester.of(path) if stat.S_ISDIR(found.st_mode) else _digest(path, found, digester)
 
 
 def is_python(path: str) -> bool:

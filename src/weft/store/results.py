@@ -28,7 +28,8 @@ from weft.store.content import SHARED, ContentStore
 from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
-from weft.store.opened import OPENED, READ, OpenedFiles, leaves_now, opened_leaves
+from weft.store.left_files import LeftFiles
+from weft.store.opened import OPENED, READ, WROTE, OpenedFiles, leaves_now, opened_leaves
 from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
@@ -184,6 +185,7 @@ class ResultCache:
         self.wall = wall
         self.bytes_read = 0
         self._stores: dict[str, ContentStore] = {}
+        self._left = LeftFiles(index)
         self._own = threading.local()
 
     @contextmanager
@@ -291,7 +293,18 @@ class ResultCache:
             now = leaves_now(then, root, self._digester())
         except WeftError as error:
             return error.message
-        return "" if now == then else self.differences(then, now)[0]
+        changed = {name: text for name, text in now.items() if text != then[name]}
+        changed = {name: text for name, text in changed.items() if not self._is_left_by_another(entry, name, text)}
+        return self.differences(then, {**then, **changed})[0] if changed else ""
+
+    def _is_left_by_another(self, entry: Entry, name: str, text: str) -> bool:
+        """Whether a file that the execution of a result made has the content that a later step has left there, in a
+        run with this result: where several steps write one file, all of them are valid while it is as the last left it.
+        """
+        if not name.startswith(WROTE) or text == ABSENT:
+            return False
+        runs = {entry.run, *self.index.users(entry.key)}
+        return self._left.has(entry.pipeline, name, text, runs)
 
     def _digester(self, stopped: Callable[[], bool] = lambda: False) -> Digester:
         """Return what reads files of users, among which derived ones do not count."""
@@ -384,12 +397,14 @@ class ResultCache:
     def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
         kind = name.split(" ", 1)[0]
         if (
-            kind in ("input", "file", "read")
+            kind in ("input", "file", "read", "wrote")
             and not name.startswith("input name")
             and old is not None
             and new is not None
         ):
             what = name.removeprefix("file ").removeprefix(READ)
+            if name.startswith(WROTE):
+                what = f"{name.removeprefix(WROTE)}, which it wrote and which is no output of it,"
             yield from self._file_differences(what, old, new)
         else:
             yield _leaf_difference(name, old, new)
@@ -481,7 +496,10 @@ class ResultCache:
                 leaves={**claim.leaves, **opened},
                 outputs=outputs,
             )
-            return "" if self.index.commit(entry, claim) else "another run has taken its place meanwhile"
+            if not self.index.commit(entry, claim):
+                return "another run has taken its place meanwhile"
+            self._left.add(entry)
+            return ""
 
     # ------------------------------------------------------------------------------------------------------ removing
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.store.digests import ABSENT, LEFT_OUT, Digester
-from weft.store.opened import READ, OpenedFiles, leaves_now, opened_leaves
+from weft.store.opened import READ, WROTE, OpenedFiles, leaves_now, opened_leaves
 
 
 class Nothing:
@@ -109,6 +109,24 @@ def test_a_link_that_leads_nowhere_and_one_to_itself_count_by_their_texts(root, 
         "read loop": ABSENT,
         "read none": ABSENT,
     }
+
+
+def test_files_that_an_execution_made_and_left_are_a_part_of_its_result(root, digester):
+    (root / "link").symlink_to("a")
+    (root / "logs").mkdir()
+    for name in ("logs/one", "train.log"):
+        (root / name).write_text("")
+    made = ["a", "link", "d", ".git/HEAD", "gone", "logs/one", "train.log"]
+    before, _ = leaves(root, digester, started=0, written=made, made=made)
+    assert list(before) == [WROTE + name for name in ("a", "d", "link")]
+    assert leaves(root, digester, started=0, known=["d"], written=["d/b"], made=["d/b"]) == ({}, "")
+    (root / "d" / "b").write_text("other")
+    (root / "a").unlink()
+    (root / "link").unlink()
+    (root / "link").symlink_to("d")
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if before[name] != after[name]] == list(before)
+    assert after[WROTE + "a"] == ABSENT
 
 
 def test_what_changes_is_seen(root, digester):
