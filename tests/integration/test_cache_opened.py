@@ -155,6 +155,30 @@ def test_files_that_the_step_makes_and_removes_do_not_count(place):
     assert place.ran() == {"a": 1}
 
 
+READS_THE_VARIABLE = """
+import os, sys
+
+open(sys.argv[1], "w").write(open(os.path.join(os.environ["DATA"], *sys.argv[2:])).read())
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["x.csv"]], ids=["file", "folder"])
+def test_a_variable_of_the_machine_that_names_what_the_step_opens_counts(place, monkeypatch, more):
+    (place.folder / "read.py").write_text(READS_THE_VARIABLE)
+    place.write({"a": step(f"python3 read.py {{{{o}}}} {' '.join(more)}", "o")})
+    (place.folder / "other").mkdir()
+    (place.folder / "other" / "x.csv").write_text("two\n")
+    for folder, expected in (("data", "one\n"), ("other", "two\n"), ("other", "two\n")):
+        data = place.folder.joinpath(folder, *([] if more else ["x.csv"]))
+        monkeypatch.setenv("DATA", str(data))
+        assert result(place) == expected
+    assert place.ran() == {"a": 2}
+    monkeypatch.setenv("DATA", "data")
+    said = Commands(place.folder, {"WEFT_USER": "me", "DATA": "data"})("plan", "run.yaml")[0]
+    assert "variable DATA: " in said
+    assert " → data, compared with" in said
+
+
 FITS = "import sys\nopen('model' + '.bin', 'w').write('trained with lr=' + sys.argv[1])\n"
 
 

@@ -17,18 +17,22 @@ import stat
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
 
-from weft.store.digests import ABSENT, LEFT_OUT, Digester
+from weft.model.patterns import late_pattern
+from weft.store.digests import ABSENT, DIGEST, LEFT_OUT, Digester
 from weft.store.places import judged_path
 
 READ: Final = "read "
 LINK: Final = "link "
 WROTE: Final = "wrote "
-OPENED: Final = (READ, LINK, WROTE)
-"""The prefixes of these leaves: of content, of links on the way to folders, and of files that it wrote and left.
+VARIABLE: Final = "variable "
+OPENED: Final = (VARIABLE, READ, LINK, WROTE)
+"""The prefixes of these leaves: of variables that name opened files, of content, of links on the way to folders, and of
+files that the execution wrote and left.
 
 Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
 """
@@ -42,6 +46,9 @@ _TARGET: Final = "l"
 """The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/")
 _MOST_LINKS: Final = 40
+_OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "VIRTUAL_ENV"})
+"""Variables with places of shells and programs, which are others in each session."""
+_SEPARATOR: Final = late_pattern(r"[\s:,;=]+")
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
@@ -66,13 +73,19 @@ class OpenedFiles(Struct, frozen=True):
 
 
 def opened_leaves(
-    opened: OpenedFiles, root: str, known: Iterable[str], started: float, digester: Digester
+    opened: OpenedFiles,
+    root: str,
+    known: Iterable[str],
+    started: float,
+    digester: Digester,
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, str], str]:
     """Return the leaves of what an execution in the folder `root` opened, and why its result cannot be kept, or "".
 
-    `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970.
-    Left out are files that it changed (a database is opened to be written, and then perhaps only read), folders of the
-    system, of libraries and of Weft, hidden folders, and the names in folders that it wrote to or took code from.
+    `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970,
+    `environ` are the variables that it inherited. Left out are files that it changed (a database is opened to be
+    written, and then perhaps only read), folders of the system, of libraries and of Weft, hidden folders, and the names
+    in folders that it wrote to or took code from.
     Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
@@ -111,7 +124,28 @@ def opened_leaves(
         if not is_folder and found.st_ctime >= started:
             return {}, f"what it reads changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
+    leaves |= _naming_variables(environ, {*read, *opened.listed, *followed} - written, root)
     return leaves | _left(opened, root, covered, started, digester), ""
+
+
+def _naming_variables(environ: Mapping[str, str], paths: Iterable[str], root: str) -> dict[str, str]:
+    """Return the leaves of variables that name one of some paths, or a folder that has one."""
+    places: set[str] = set()
+    for path in paths:
+        while path not in places and not _is_shared(path, root) and _counts(path, root, ()):
+            places.add(path)
+            path = os.path.dirname(path)
+    found = {}
+    for name, value in environ.items():
+        words = {value, *value.split(os.pathsep), *(word for word in _SEPARATOR.split(value) if "/" in word)}
+        if name not in _OF_SESSIONS and any(os.path.normpath(os.path.join(root, word)) in places for word in words):
+            found[VARIABLE + name] = _value(value)
+    return found
+
+
+def _value(value: str) -> str:
+    """Return a variable as a leaf: a path as it is, and a digest of a list, which may have other things in it."""
+    return DIGEST + hashlib.sha256(os.fsencode(value)).hexdigest() if _SEPARATOR.search(value) else value
 
 
 def _left(
@@ -137,7 +171,7 @@ def _is_log(path: str) -> bool:
 
 
 def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict[str, str]:
-    """Return leaves that `opened_leaves` has found, with what their files are now.
+    """Return leaves that `opened_leaves` has found, with what their files and variables are now.
 
     Errors as of `Digester.of`.
     """
@@ -145,6 +179,9 @@ def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict
 
 
 def _now(name: str, root: str, digester: Digester) -> str:
+    if name.startswith(VARIABLE):
+        value = os.environ.get(name.removeprefix(VARIABLE))
+        return ABSENT if value is None else _value(value)
     path = os.path.join(root, name.partition(" ")[2])
     try:
         if name.startswith(LINK):

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import SHARED, ContentStore
-from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
+from weft.store.digests import ABSENT, DIGEST, FOLDER, LEFT_OUT, Digester, read_listing
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
 from weft.store.left_files import LeftFiles
@@ -42,8 +42,6 @@ CLOCK_SLACK_S: Final = 2.0
 """Clocks of one network differ by less, so a record of a later time than this was made before a clock was set back."""
 _MOUNT: Final = ("sub_path", "mount_path", "read_only")
 """The fields of a mount's leaf, in this order."""
-DIGEST: Final = "sha256:"
-"""The prefixes of leaves with a digest of code: of these only a difference is reported."""
 _MOST_FILES: Final = 3
 _MOST_REPORTED: Final = 50
 _SHOWN: Final = 80
@@ -471,7 +469,12 @@ class ResultCache:
         if recipe.opened is not None:
             places = [*recipe.outputs.values(), *(path for _, path in recipe.scopes)]
             places += [path for paths in recipe.inputs.values() for path in paths]
-            opened, reason = opened_leaves(recipe.opened, recipe.root, places, started, self._digester())
+            environ = {
+                name: value
+                for name, value in os.environ.items()
+                if f"environment {name}" not in recipe.static and f"secret {name}" not in recipe.static
+            }
+            opened, reason = opened_leaves(recipe.opened, recipe.root, places, started, self._digester(), environ)
             if reason:
                 return reason
         store = self.content(recipe.store)
@@ -629,7 +632,9 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
         return f"{name} was added" + ("" if silent else f": {_short(new or '')}")
     if new is None:
         return f"{name} was removed"
-    if kind == "code" and old.startswith(DIGEST) and new.startswith(DIGEST):
+    if kind == "variable" and new == ABSENT:
+        return f"{name} is not set now"
+    if kind in ("code", "variable") and old.startswith(DIGEST) and new.startswith(DIGEST):
         return f"{name} changed"
     return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
 

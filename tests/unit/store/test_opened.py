@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.store.digests import ABSENT, LEFT_OUT, Digester
-from weft.store.opened import READ, WROTE, OpenedFiles, leaves_now, opened_leaves
+from weft.store.opened import READ, VARIABLE, WROTE, OpenedFiles, leaves_now, opened_leaves
 
 
 class Nothing:
@@ -35,10 +35,12 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def leaves(root: Path, digester: Digester, known=(), started: float | None = None, **opened: list[str]):
+def leaves(root: Path, digester: Digester, known=(), started: float | None = None, environ=None, **opened: list[str]):
     paths = {kind: [os.path.normpath(os.path.join(root, name)) for name in names] for kind, names in opened.items()}
     at = time.time() + 60 if started is None else started
-    return opened_leaves(OpenedFiles(**paths), str(root), [str(root / name) for name in known], at, digester)
+    return opened_leaves(
+        OpenedFiles(**paths), str(root), [str(root / name) for name in known], at, digester, environ or {}
+    )
 
 
 def names(found) -> list[str]:
@@ -127,6 +129,33 @@ def test_files_that_an_execution_made_and_left_are_a_part_of_its_result(root, di
     after = leaves_now(before, str(root), digester)
     assert [name for name in before if before[name] != after[name]] == list(before)
     assert after[WROTE + "a"] == ABSENT
+
+
+def test_variables_that_name_what_was_opened_count(root, digester, monkeypatch):
+    environ = {
+        "FILE": "a",
+        "FOLDER": str(root / "d"),
+        "LIST": f"/none:{root}/d/b",
+        "OPTIONS": f"--in={root}/a --secret=word",
+        "PWD": str(root / "d"),
+        "PROJECT": str(root),
+        "OTHER": "pk",
+        "MADE": "made",
+        "WORDS": "not a word",
+    }
+    (root / "made").write_text("")
+    before, _ = leaves(root, digester, environ=environ, read=["a", "d/b", "made"], written=["made"])
+    variables = {name.removeprefix(VARIABLE): text for name, text in before.items() if name.startswith(VARIABLE)}
+    assert list(variables) == ["FILE", "FOLDER", "LIST", "OPTIONS"]
+    assert variables["FILE"] == "a"
+    assert not any("word" in text for text in variables.values()), "a list may have more than paths in it"
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert leaves_now(before, str(root), digester) == before
+    monkeypatch.delenv("FILE")
+    monkeypatch.setenv("OPTIONS", "")
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if before[name] != after[name]] == [VARIABLE + "FILE", VARIABLE + "OPTIONS"]
 
 
 def test_what_changes_is_seen(root, digester):
