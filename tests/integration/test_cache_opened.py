@@ -70,6 +70,16 @@ def test_a_file_that_is_named_in_any_way_counts(place, idiom):
     assert place.ran() == {"a": 1}
 
 
+@pytest.mark.parametrize("folder", ["lib/python", "lib/python_tools", "site-packages-data"])
+def test_folders_of_the_project_with_the_names_of_libraries_count(place, folder):
+    (place.folder / folder).mkdir(parents=True)
+    (place.folder / folder / "x.csv").write_text("one\n")
+    place.write({"a": step(f"D=$(echo {folder}); cat $D/x.csv > {{{{o}}}}", "o")})
+    assert result(place) == "one\n"
+    (place.folder / folder / "x.csv").write_text("two\n")
+    assert result(place) == "two\n"
+
+
 def test_the_change_is_told_in_a_plan_and_afterwards(place):
     place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}", "o")})
     result(place)

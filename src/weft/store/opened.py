@@ -44,7 +44,7 @@ _NAMES: Final = "n"
 _STAMP: Final = "t"
 _TARGET: Final = "l"
 """The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
-_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/")
+_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
 _MOST_LINKS: Final = 40
 _OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "VIRTUAL_ENV"})
 """Variables with places of shells and programs, which are others in each session."""
@@ -263,10 +263,8 @@ def _source(path: str) -> str:
 
 
 def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
-    if any(path == one or path.startswith(f"{one}/") for one in covered) or any(part in path for part in _LIBRARIES):
+    if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
         return False
-    inside = path.startswith(f"{root}/")
-    folder = os.path.dirname(judged_path(path[len(root) :] if inside else path))
-    if "/." in folder or "/__pycache__" in folder or path.startswith(f"{_WEFT}/"):
-        return False
-    return inside or "/lib/python" not in path
+    below = path[len(root) :] if path.startswith(f"{root}/") else path  # the project may lie anywhere
+    folder = f"{os.path.dirname(judged_path(below))}/"
+    return not ("/." in folder or any(part in folder for part in _LIBRARIES))

@@ -141,9 +141,16 @@ KINDS_OF = {
 }
 THERE = {MAKE: False, SYMLINK: False, LINK: False, REMOVE: True}
 """The sets that the path of a call belongs to, and whether calls that succeed need something to be there."""
-SYSTEM = (b"/usr/", b"/lib", b"/etc/", b"/proc/", b"/sys/", b"/dev/", b"/bin/", b"/sbin/", b"/run/", b"/opt/", b"/nix/")
-LIBRARIES = (b"/lib/python", b"/site-packages")
-"""Folders of the system and of Python's packages, whose files are no inputs."""
+SYSTEM = tuple(
+    b"/%b/" % name
+    for name in (
+        *(b"bin", b"dev", b"etc", b"lib", b"lib32", b"lib64", b"libx32", b"nix", b"proc", b"sbin", b"sys", b"usr"),
+        *(b"run/" + service for service in (b"dbus", b"lock", b"mount", b"nscd", b"systemd", b"udev", b"user")),
+    )
+)
+PACKAGES = (b"/site-packages/", b"/dist-packages/")
+LIBRARIES = (b"/lib/python", b"/lib64/python")
+"""Folders of the system, of packages, and where those of an interpreter's library begin: their files are no inputs."""
 
 
 def install(channel: socket.socket) -> None:
@@ -187,23 +194,26 @@ def _listener(architecture: int, seccomp: int, calls: dict[int, str]) -> int:
     return -1
 
 
-def receive(channel: socket.socket) -> CallListener | None:
-    """Return what a process that calls `install` opens from then on; None if the system does not tell it."""
+def receive(channel: socket.socket, folder: bytes) -> CallListener | None:
+    """Return what a process that calls `install` in a folder opens from then on; None if the system does not tell."""
     _, handed, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
-    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder)) if handed else None
+    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder), folder) if handed else None
 
 
 class CallListener:
     """The paths that a command and its descendants have opened, by `KINDS`.
 
-    Paths are absolute, those of `SYSTEM` and `LIBRARIES` left out. `complete` is whether all of them are there.
+    Paths are absolute, those of the system and of libraries left out. What lies below the folder of the command counts
+    wherever that is. `complete` is whether all paths are there.
     """
 
-    def __init__(self, listener: int) -> None:
+    def __init__(self, listener: int, folder: bytes) -> None:
         self.listener = listener
         self.calls = MACHINES[os.uname().machine][2]
         self.found: dict[str, set[bytes]] = {kind: set() for kind in KINDS}
         self.complete = True
+        self._below = os.path.realpath(folder) + b"/"
+        self._libraries: dict[bytes, bool] = {}
         self._memories: dict[int, int] = {}
         self._request = bytearray(REQUEST.size)
         self._poll = select.poll()
@@ -250,7 +260,12 @@ class CallListener:
 
     def report(self) -> list[list[bytes]] | None:
         """Return the paths of all `KINDS`; None if some are missing."""
-        return [sorted(self.found[kind]) for kind in KINDS] if self.complete else None
+        beside = tuple({os.path.dirname(library) + b"/" for library, is_one in self._libraries.items() if is_one})
+
+        def counts(path: bytes) -> bool:  # what an interpreter loads before its own library tells where it is
+            return path.startswith(self._below) or not path.startswith(beside)
+
+        return [sorted(filter(counts, self.found[kind])) for kind in KINDS] if self.complete else None
 
     def _note(self, pid: int, call: str, args: list[int]) -> None:
         what, places = CALLS[call]
@@ -308,16 +323,37 @@ class CallListener:
     def _path(self, pid: int, folder: int, text: int) -> bytes:
         """Return the absolute path at an address of a process; empty: it is none of interest."""
         path = self._text(pid, text)
-        if path.startswith(SYSTEM) or not path:  # most are, and nothing more is needed for them
+        if not path or (path.startswith(SYSTEM) and not path.startswith(self._below)):  # most are
             return b""
         if not path.startswith(b"/"):
             number = folder & 0xFFFFFFFF
             place = f"/proc/{pid}/cwd" if number == AT_FDCWD & 0xFFFFFFFF else f"/proc/{pid}/fd/{number}"
             path = os.fsencode(os.readlink(place)) + b"/" + path
         path = self._without_ups(path)
-        if (path + b"/").startswith(SYSTEM) or any(part in path for part in LIBRARIES):
-            return b""
-        return path
+        return b"" if self._is_installed(path) else path
+
+    def _is_installed(self, path: bytes) -> bool:
+        """Whether a path is one of the system, of a package, or of an interpreter's own library."""
+        inside = (path + b"/").startswith(self._below)
+        if not inside and (path + b"/").startswith(SYSTEM):
+            return True
+        judged = path[len(self._below) - 1 :] + b"/" if inside else path + b"/"
+        return any(part in judged for part in PACKAGES) or any(
+            self._has_library(judged, path[: len(path) + 1 - len(judged)], part) for part in LIBRARIES
+        )
+
+    def _has_library(self, path: bytes, above: bytes, beginning: bytes) -> bool:
+        """Whether a path below another one leads through the library of an interpreter, which it knows by `os.py`."""
+        at = path.find(beginning)
+        while at >= 0:
+            end = path.index(b"/", at + len(beginning))
+            library = above + path[:end]
+            if library not in self._libraries:
+                self._libraries[library] = os.path.exists(library + b"/os.py")
+            if self._libraries[library]:
+                return True
+            at = path.find(beginning, end)
+        return False
 
     def _without_ups(self, path: bytes) -> bytes:
         """Return a normal path: the folder above one that a link leads to is that of the link's target."""

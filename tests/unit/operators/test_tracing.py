@@ -98,6 +98,44 @@ def test_nothing_of_the_system_or_of_packages(folder):
     assert not [path for path in found.read if path.endswith("json/__init__.py")]
 
 
+def test_folders_with_the_names_of_others_are_no_libraries(folder):
+    names = ["lib/python/a", "lib/python3.11/a", "lib/python_tools/a", "site-packages-data/a", "opt/lib64/python/b"]
+    installed = ["lib/python3.12/os.py", "lib/python3.12/a", "env/lib/python/site-packages/a", "dist-packages/a"]
+    for name in (*names, *installed):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    found = opened(folder, f"cat {' '.join((*names, *installed))}; cat {folder}/lib/python/a")
+    assert below(folder, found.read) == sorted(names)
+
+
+def test_what_lies_below_the_folder_of_the_command_counts_wherever_that_is(tmp_path):
+    folder = tmp_path / "lib" / "python3.12" / "site-packages" / "work"
+    folder.mkdir(parents=True)
+    (folder.parents[1] / "os.py").write_text("")
+    for place in (folder, folder.parent):
+        (place / "a").write_text("")
+    found = opened(folder, "cat a; cat ../a")
+    assert found.read == (f"{folder}/a",)
+
+
+def test_libraries_of_an_interpreter_do_not_count_but_its_folder_does(folder, tmp_path):
+    for name in ("lib/python3.12/os.py", "lib/libpython.so", "data/a"):
+        (tmp_path / "conda" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "conda" / name).write_text("")
+    found = opened(folder, "cd ../conda; cat lib/libpython.so data/a lib/python3.12/os.py")
+    assert [path for path in found.read if "conda" in path] == [f"{tmp_path}/conda/data/a"]
+
+
+@pytest.mark.parametrize("path", ["/opt/none/x", "/library/x", "/run/media/none/x", "/run/none"])
+def test_places_of_data_that_begin_as_those_of_the_system(folder, path):
+    assert path in opened(folder, f"cat {path} || true").read
+
+
+@pytest.mark.parametrize("path", ["/lib64/none", "/run/user/0/none", "/usr/none", "/etc/none"])
+def test_places_of_the_system(folder, path):
+    assert path not in opened(folder, f"cat {path} || true").read
+
+
 def test_it_ends_as_any_other_command(folder):
     assert run(folder, "exit 3").exit_code == 3
     assert run(folder, "kill -9 $$").signal == 9

@@ -74,6 +74,13 @@ def test_hidden_folders_and_packages_do_not_but_hidden_files_do(root, digester):
     assert names(found) == [".env"]
 
 
+def test_a_project_in_a_folder_of_packages_or_a_hidden_one_counts(tmp_path, digester):
+    root = tmp_path / ".cache" / "lib" / "python3.11" / "site-packages" / "project"
+    (root / "lib" / "python").mkdir(parents=True)
+    (root / "lib" / "python" / "a").write_text("")
+    assert names(leaves(root, digester, read=["lib/python/a", "../other"])) == ["lib/python/a"]
+
+
 def test_a_compiled_module_stands_for_its_source(root, digester):
     assert names(leaves(root, digester, read=["pk/__pycache__/__init__.cpython-311.pyc"])) == ["pk/__init__.py"]
 
