@@ -4,6 +4,7 @@ import json
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -235,18 +236,52 @@ def test_a_file_that_several_steps_write_and_one_they_add_to_do_not_spoil_their_
     assert place.again() == {"a": 1, "b": 1}
 
 
-def test_what_others_change_while_it_is_read_is_not_kept(place):
+def changed_meanwhile(place: Place, command: str, change: Callable[[], object]) -> str:
+    """Run a step, change something after its command, and return the message of the step."""
     mark = place.folder.parent / "mark"
     waits = f"echo > {mark}; while test -e {mark}; do sleep 0.01; done"
-    place.write({"a": step(f"D=$(printf da; printf ta); cat $D/x.csv > {{{{o}}}}; {waits}", "o")})
+    place.write({"a": step(f"{command}; {waits}", "o")})
     ended = []
     run = threading.Thread(target=lambda: ended.append(place.run()))
     run.start()
     until(mark.exists)
-    (place.folder / "data" / "x.csv").write_text("two\n")
+    change()
     mark.unlink()
     run.join()
-    assert "what it reads changed while it ran: data/x.csv" in read_run(ended[0].folder).steps[0].message
+    return read_run(ended[0].folder).steps[0].message
+
+
+def test_names_that_others_add_to_a_folder_while_it_is_listed_are_not_kept(place):
+    said = changed_meanwhile(
+        place, "ls $(printf da; printf ta) > {{o}}", lambda: (place.folder / "data" / "y.csv").write_text("")
+    )
+    assert "the names in a folder that it lists changed while it ran: data" in said
+
+
+def test_a_link_that_others_repoint_while_it_is_read_through_is_not_kept(place):
+    (place.folder / "one").write_text("one")
+    (place.folder / "two").write_text("two")
+    link = place.folder / "current"
+    link.symlink_to("one")
+
+    def repoint() -> None:
+        link.unlink()
+        link.symlink_to("two")
+
+    said = changed_meanwhile(place, "cat $(printf cur; printf rent) > {{o}}", repoint)
+    assert "a link that it goes through changed while it ran: current" in said
+
+
+def test_a_file_that_others_change_while_it_is_open_to_be_changed_is_not_kept(place):
+    reads = 'python3 -c \'print(open("data/" + "x.csv", "r+").read())\' > {{o}}'
+    said = changed_meanwhile(place, reads, lambda: (place.folder / "data" / "x.csv").write_text("two\n"))
+    assert "it or another program changed what it reads while it ran: data/x.csv" in said
+
+
+def test_what_others_change_while_it_is_read_is_not_kept(place):
+    file = place.folder / "data" / "x.csv"
+    said = changed_meanwhile(place, "D=$(printf da; printf ta); cat $D/x.csv > {{o}}", lambda: file.write_text("two\n"))
+    assert "what it reads changed while it ran: data/x.csv" in said
     place.ran()
     place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}; true", "o")})
     assert result(place) == "two\n"

@@ -92,7 +92,8 @@ def opened_leaves(
     written = set(opened.written)
     followed = set(opened.followed)
     ways = _Ways()
-    written_in = {os.path.dirname(path) for path in written}
+    written_in = {os.path.dirname(path) for path in written.union(opened.removed)}
+    updated = set(opened.updated)
     read = {_source(path) for path in opened.read}
     named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
@@ -102,6 +103,9 @@ def opened_leaves(
             continue
         name = _name(path, root)
         links = [link for link in ways.links(path) if link not in written and _counts(link, root, ())]
+        for link in links:
+            if os.lstat(link).st_ctime >= started:
+                return {}, f"a link that it goes through changed while it ran: {_name(link, root)}"
         try:
             found = os.stat(path)
         except OSError:
@@ -119,10 +123,14 @@ def opened_leaves(
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
+        changed = found.st_ctime >= started
+        if changed and path in updated:
+            return {}, f"it or another program changed what it reads while it ran: {name}"
         if path in written and found.st_ctime >= started - _TICK_S:
             continue
-        if not is_folder and found.st_ctime >= started:
-            return {}, f"what it reads changed while it ran: {name}"
+        if changed:
+            what = "the names in a folder that it lists" if is_folder else "what it reads"
+            return {}, f"{what} changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
     leaves |= _naming_variables(environ, {*read, *opened.listed, *followed} - written, root)
     return leaves | _left(opened, root, covered, started, digester), ""

@@ -181,6 +181,27 @@ def test_a_file_that_others_change_meanwhile_spoils_the_result(root, digester):
     assert found == ({}, "what it reads changed while it ran: a")
 
 
+def test_a_folder_whose_names_others_change_meanwhile_spoils_the_result(root, digester):
+    found = leaves(root, digester, listed=["d"], started=0)
+    assert found == ({}, "the names in a folder that it lists changed while it ran: d")
+    assert names(leaves(root, digester, listed=["d"], removed=["d/gone"], started=0)) == [], "it did that itself"
+
+
+def test_a_link_that_others_change_meanwhile_spoils_the_result(root, digester):
+    (root / "current").symlink_to("d")
+    at = os.lstat(root / "current").st_ctime
+    found = leaves(root, digester, read=["current/b"], started=at)
+    assert found == ({}, "a link that it goes through changed while it ran: current")
+    found = leaves(root, digester, read=["current/b"], written=["current"], started=at)
+    assert found[1] != "a link that it goes through changed while it ran: current"
+
+
+def test_a_file_that_is_opened_to_be_changed_and_changes_spoils_the_result(root, digester):
+    found = leaves(root, digester, written=["a"], updated=["a"], started=0)
+    assert found == ({}, "it or another program changed what it reads while it ran: a")
+    assert names(leaves(root, digester, written=["a"], updated=["a"])) == ["a"]
+
+
 def test_a_large_file_counts_by_size_and_time(root, digester, monkeypatch):
     monkeypatch.setattr("weft.store.opened.LARGE_BYTES", 3)
     (root / "a").write_text("large")
