@@ -146,6 +146,37 @@ def test_the_target_of_a_link_counts_whatever_goes_through_it(place, way):
     assert "two" in result(place)
 
 
+ELSEWHERE = {
+    "a hard link": "os.link('data/' + 'x.csv', 'twin'); print(open('twin').read()); os.unlink('twin')",
+    "a hard link that stays": "os.path.exists('twin') and os.unlink('twin'); os.link('data/' + 'x.csv', 'twin')\n"
+    "print(open('twin').read())",
+    "an output": "os.link('data/' + 'x.csv', sys.argv[1])",
+}
+
+
+@pytest.mark.parametrize("way", ELSEWHERE)
+def test_a_file_that_is_read_by_another_name_counts(place, way):
+    file = place.folder / "data" / "x.csv"
+    (place.folder / "read.py").write_text(f"import os, sys\n{ELSEWHERE[way]}\n")
+    place.write({"a": step("python3 read.py {{o}}" + " > {{o}}" * (way != "an output"), "o")})
+    until(lambda: time.time() - file.stat().st_mtime > 0.2, "a time at which the step cannot have made it")
+    first = result(place)
+    assert result(place) == first
+    assert place.ran() == {"a": 1}
+    file.unlink()
+    file.write_text("two\n")
+    assert "two" in result(place)
+
+
+def test_a_file_that_the_step_moves_away_counts_when_it_is_there_again(place):
+    place.write({"a": step("cd $(printf da; printf ta); mv x.csv done; cat done > {{o}}", "o")})
+    assert result(place) == "one\n"
+    assert result(place) == "one\n"
+    assert place.ran() == {"a": 1}
+    (place.folder / "data" / "x.csv").write_text("two\n")
+    assert result(place) == "two\n"
+
+
 def test_names_in_a_folder_that_is_listed_count(place):
     place.write({"a": step("D=$(printf da; printf ta); ls $D > {{o}}", "o")})
     assert result(place) == "x.csv\n"

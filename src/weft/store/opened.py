@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -94,6 +94,7 @@ def opened_leaves(
     ways = _Ways()
     written_in = {os.path.dirname(path) for path in written.union(opened.removed)}
     updated = set(opened.updated)
+    linked = set(opened.linked)
     read = {_source(path) for path in opened.read}
     named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
@@ -102,16 +103,15 @@ def opened_leaves(
         if not _counts(path, root, covered):
             continue
         name = _name(path, root)
-        links = [link for link in ways.links(path) if link not in written and _counts(link, root, ())]
-        for link in links:
-            if os.lstat(link).st_ctime >= started:
-                return {}, f"a link that it goes through changed while it ran: {_name(link, root)}"
+        links = [link for link in ways.links(path) if link.place not in written and _counts(link.place, root, ())]
+        if changed_link := next((link.place for link in links if link.changed >= started), ""):
+            return {}, f"a link that it goes through changed while it ran: {_name(changed_link, root)}"
         try:
             found = os.stat(path)
         except OSError:
             found = None
         if path in followed or found is None or stat.S_ISDIR(found.st_mode):
-            leaves |= {LINK + _name(link, root): os.readlink(link) for link in links}
+            leaves |= {LINK + _name(link.place, root): link.target for link in links}
         if found is None:
             if path not in written and name != path:
                 leaves[READ + name] = ABSENT
@@ -123,7 +123,8 @@ def opened_leaves(
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
-        changed = found.st_ctime >= started
+        # A new name changes the inode, not what is in the file.
+        changed = (found.st_mtime if path in linked else found.st_ctime) >= started
         if changed and path in updated:
             return {}, f"it or another program changed what it reads while it ran: {name}"
         if path in written and found.st_ctime >= started - _TICK_S:
@@ -227,31 +228,42 @@ def is_python(path: str) -> bool:
     return path.endswith((".py", ".pyc"))
 
 
+class _Link(NamedTuple):
+    """A link at its own place, its text, and the time of its last change, in seconds since 1970."""
+
+    place: str
+    target: str
+    changed: float
+
+
 class _Ways:
     """The links on the way to paths; common beginnings are looked at once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, tuple[str, ...]]] = {"/": ("/", ())}
+        self._known: dict[str, tuple[str, tuple[_Link, ...]]] = {"/": ("/", ())}
 
-    def links(self, path: str) -> tuple[str, ...]:
-        """Return the links that a path leads through, in order, each by its own place."""
+    def links(self, path: str) -> tuple[_Link, ...]:
+        """Return the links that a path leads through, in order."""
         return self._follow(path, _MOST_LINKS)[1]
 
-    def _follow(self, path: str, left: int) -> tuple[str, tuple[str, ...]]:
-        """Return the place of a path without links, and those on its way."""
+    def place(self, path: str) -> str:
+        """Return a path without links."""
+        return self._follow(path, _MOST_LINKS)[0]
+
+    def _follow(self, path: str, left: int) -> tuple[str, tuple[_Link, ...]]:
         if path not in self._known:
             folder, name = os.path.split(path)
             real, links = self._follow(folder, left)
             place = os.path.join(real, name)
             try:
-                target = os.readlink(place) if left else ""
+                link = _Link(place, os.readlink(place), os.lstat(place).st_ctime) if left else None
             except OSError:  # most are no links
-                target = ""
-            if target:
-                end, more = self._follow(os.path.normpath(os.path.join(real, target)), left - 1)
-                self._known[path] = end, (*links, place, *more)
-            else:
+                link = None
+            if link is None:
                 self._known[path] = place, links
+            else:
+                end, more = self._follow(os.path.normpath(os.path.join(real, link.target)), left - 1)
+                self._known[path] = end, (*links, link, *more)
         return self._known[path]
 
 

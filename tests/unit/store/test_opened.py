@@ -202,6 +202,17 @@ def test_a_file_that_is_opened_to_be_changed_and_changes_spoils_the_result(root,
     assert names(leaves(root, digester, written=["a"], updated=["a"])) == ["a"]
 
 
+def test_a_new_name_that_the_execution_gives_to_a_file_does_not_change_it(root, digester):
+    at = os.stat(root / "a").st_mtime + 1
+    os.utime(root / "a", (at - 10, at - 10))
+    (root / "twin").hardlink_to(root / "a")
+    found = leaves(root, digester, read=["a", "twin"], written=["twin"], made=["twin"], linked=["a"], started=at - 5)
+    assert names(found) == ["a", f"{WROTE}twin"]
+    os.utime(root / "a")
+    found = leaves(root, digester, read=["a"], linked=["a"], started=at - 5)
+    assert found[1] == "what it reads changed while it ran: a"
+
+
 def test_a_large_file_counts_by_size_and_time(root, digester, monkeypatch):
     monkeypatch.setattr("weft.store.opened.LARGE_BYTES", 3)
     (root / "a").write_text("large")
