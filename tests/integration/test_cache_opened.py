@@ -107,12 +107,14 @@ def test_a_database_counts_that_is_opened_to_be_written_and_only_read(place):
     assert result(place) == "1\n"
 
 
-def test_a_file_that_was_not_there_counts(place):
-    place.write({"a": step("N=$(echo more); cat $N.txt > {{o}} 2>&1 || true", "o")})
+@pytest.mark.parametrize("folder", [".", "..", "../none"])
+def test_a_file_that_was_not_there_counts(place, folder):
+    place.write({"a": step(f"N=$(echo {folder}/more); cat $N.txt > {{{{o}}}} 2>&1 || true", "o")})
     result(place)
     result(place)
     assert place.ran() == {"a": 1}
-    (place.folder / "more.txt").write_text("more")
+    (place.folder / folder).mkdir(exist_ok=True)
+    (place.folder / folder / "more.txt").write_text("more")
     assert result(place) == "more"
 
 

@@ -113,7 +113,7 @@ def opened_leaves(
         if path in followed or found is None or stat.S_ISDIR(found.st_mode):
             leaves |= {LINK + _name(link.place, root): link.target for link in links}
         if found is None:
-            if path not in written and name != path:
+            if path not in written:
                 leaves[READ + name] = ABSENT
             continue
         is_folder = stat.S_ISDIR(found.st_mode)

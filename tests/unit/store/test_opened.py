@@ -91,6 +91,11 @@ def test_names_in_a_folder_count_unless_it_was_written_to_or_has_code(root, dige
     assert names(leaves(root, digester, listed=["d"], written=["d/new"])) == []
 
 
+def test_files_that_were_looked_for_and_not_there_count_wherever_they_would_be(root, digester, tmp_path):
+    found = leaves(root, digester, read=["none", "../none", ".git/none"], listed=["nowhere"], followed=["nolink"])
+    assert found[0] == {READ + name: ABSENT for name in (f"{tmp_path}/none", "nolink", "none", "nowhere")}
+
+
 def test_names_in_folders_that_others_use_do_not_count(root, digester, tmp_path):
     (tmp_path / "data").mkdir()
     found = leaves(root, digester, listed=["..", "/", "/tmp", os.path.expanduser("~"), str(tmp_path / "data")])
