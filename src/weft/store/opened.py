@@ -14,7 +14,8 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePath
 from types import MappingProxyType
@@ -99,7 +100,8 @@ def opened_leaves(
     named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
     leaves: dict[str, str] = {}
-    for path in sorted({*read, *written, *opened.listed, *followed}):
+    everything = sorted({*read, *written, *opened.listed, *followed})
+    for path in everything:
         if not _counts(path, root, covered):
             continue
         name = _name(path, root)
@@ -110,7 +112,7 @@ def opened_leaves(
             found = os.stat(path)
         except OSError:
             found = None
-        if path in followed or found is None or stat.S_ISDIR(found.st_mode):
+        if path in followed or found is None or _has_below(everything, ways.place(path)):
             leaves |= {LINK + _name(link.place, root): link.target for link in links}
         if found is None:
             if path not in written:
@@ -226,6 +228,12 @@ def _digest_of_made(path: str, digester: Digester) -> str:
 def is_python(path: str) -> bool:
     """Whether a path is that of a module of Python, compiled or not."""
     return path.endswith((".py", ".pyc"))
+
+
+def _has_below(paths: Sequence[str], folder: str) -> bool:
+    """Whether one of some sorted paths lies below a folder."""
+    at = bisect(paths, f"{folder}/")
+    return at < len(paths) and paths[at].startswith(f"{folder}/")
 
 
 class _Link(NamedTuple):

@@ -58,6 +58,8 @@ CALLS: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {
 
 A call with two paths has the old one first. The flags of `OPEN` follow its text.
 """
+BY_NUMBER = ("execveat", "linkat", "readlinkat")
+"""Calls in which an empty text stands for the file of the descriptor."""
 MACHINES: dict[str, tuple[int, int, dict[int, str]]] = {
     "x86_64": (
         0xC000003E,
@@ -148,9 +150,13 @@ SYSTEM = tuple(
         *(b"run/" + service for service in (b"dbus", b"lock", b"mount", b"nscd", b"systemd", b"udev", b"user")),
     )
 )
+DESCRIPTORS = (b"/proc/", b"/dev/fd/")
 PACKAGES = (b"/site-packages/", b"/dist-packages/")
 LIBRARIES = (b"/lib/python", b"/lib64/python")
-"""Folders of the system, of packages, and where those of an interpreter's library begin: their files are no inputs."""
+"""Folders of the system, of the descriptors of processes, of packages, and how those of an interpreter's library begin.
+
+Their files are no inputs, except what descriptors stand for.
+"""
 
 
 def install(channel: socket.socket) -> None:
@@ -269,7 +275,11 @@ class CallListener:
 
     def _note(self, pid: int, call: str, args: list[int]) -> None:
         what, places = CALLS[call]
-        paths = [self._path(pid, AT_FDCWD if folder == HERE else args[folder], args[text]) for folder, text in places]
+        by_number = call in BY_NUMBER
+        paths = [
+            self._path(pid, AT_FDCWD if folder == HERE else args[folder], args[text], of_folder=by_number)
+            for folder, text in places
+        ]
         if what == EXECUTE:  # the memory of the new program is another one
             memory = self._memories.pop(pid, -1)
             if memory >= 0:
@@ -320,9 +330,16 @@ class CallListener:
         new = flags & os.O_CREAT and not flags & os.O_APPEND and path not in self.found["written"]
         return bool(new) and not os.path.lexists(path)
 
-    def _path(self, pid: int, folder: int, text: int) -> bytes:
-        """Return the absolute path at an address of a process; empty: it is none of interest."""
+    def _path(self, pid: int, folder: int, text: int, *, of_folder: bool = False) -> bytes:
+        """Return the absolute path at an address of a process; empty: it is none of interest.
+
+        With `of_folder` an empty text stands for the folder itself.
+        """
         path = self._text(pid, text)
+        if of_folder and not path:
+            path = b"."
+        if path.startswith(DESCRIPTORS):
+            path = self._behind(pid, path)
         if not path or (path.startswith(SYSTEM) and not path.startswith(self._below)):  # most are
             return b""
         if not path.startswith(b"/"):
@@ -354,6 +371,21 @@ class CallListener:
                 return True
             at = path.find(beginning, end)
         return False
+
+    def _behind(self, pid: int, path: bytes) -> bytes:
+        """Return what a path means that leads through a descriptor or a folder of a process; empty: no file."""
+        parts = path.split(b"/", 5)  # "", "proc", the process, "fd", the number, the rest
+        if parts[1] == b"dev":
+            parts = [b"", b"proc", b"self", *path.split(b"/", 4)[2:]]
+        own = parts[2] in (b"self", b"thread-self")
+        steps = 5 if parts[3:4] == [b"fd"] else 4 if parts[3:4] in ([b"cwd"], [b"root"]) else 0
+        if not steps or len(parts) < steps or not (own or parts[2].isdigit()):
+            return b""
+        process = b"%d" % pid if own else parts[2]
+        target = os.readlink(b"/".join((b"/proc", process, *parts[3:steps])))
+        if not target.startswith(b"/") or target.endswith(b" (deleted)"):
+            return b""
+        return b"/".join((target.rstrip(b"/"), *parts[steps:])) or b"/"
 
     def _without_ups(self, path: bytes) -> bytes:
         """Return a normal path: the folder above one that a link leads to is that of the link's target."""

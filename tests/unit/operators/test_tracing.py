@@ -98,6 +98,24 @@ def test_nothing_of_the_system_or_of_packages(folder):
     assert not [path for path in found.read if path.endswith("json/__init__.py")]
 
 
+def test_what_descriptors_and_folders_of_processes_stand_for(folder):
+    (folder / "tool").write_text("#!/bin/sh\n")
+    (folder / "tool").chmod(0o755)
+    code = """
+import os
+def of(name): return os.open(name, os.O_PATH)
+open(f"/proc/self/fd/{of('a')}").read()
+open(f"/dev/fd/{of('d')}/b").read()
+open(f"/proc/{os.getpid()}/cwd/d/../c").read()
+os.execve(of("tool"), ["tool"], os.environ)
+"""
+    (folder / "c").write_text("")
+    (folder.parent / "code.py").write_text(code)
+    found = opened(folder, f"{sys.executable} -I -S ../code.py; cat /dev/fd/0 < d/b")
+    assert below(folder, found.read) == ["a", "c", "d/b", "tool"]
+    assert below(folder, found.followed) == ["a", "d", "tool"]
+
+
 def test_folders_with_the_names_of_others_are_no_libraries(folder):
     names = ["lib/python/a", "lib/python3.11/a", "lib/python_tools/a", "site-packages-data/a", "opt/lib64/python/b"]
     installed = ["lib/python3.12/os.py", "lib/python3.12/a", "env/lib/python/site-packages/a", "dist-packages/a"]

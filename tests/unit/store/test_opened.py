@@ -114,6 +114,12 @@ def test_links_on_the_way_to_a_folder_count_but_those_that_the_execution_made_do
     assert leaves_now(before, str(root), digester)["link current"] == "pk"
 
 
+def test_a_link_to_a_folder_counts_only_where_its_files_are_named_by_its_target(root, digester):
+    (root / "current").symlink_to("d")
+    assert names(leaves(root, digester, listed=["current"], read=["current/b"])) == ["current/", "current/b"]
+    assert "link current" in leaves(root, digester, listed=["current"], read=["d/b"])[0]
+
+
 def test_a_link_that_leads_nowhere_and_one_to_itself_count_by_their_texts(root, digester):
     (root / "none").symlink_to("gone")
     (root / "loop").symlink_to("loop")
