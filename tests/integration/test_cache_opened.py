@@ -152,6 +152,8 @@ ELSEWHERE = {
     "a hard link": "os.link('data/' + 'x.csv', 'twin'); print(open('twin').read()); os.unlink('twin')",
     "a hard link that stays": "os.path.exists('twin') and os.unlink('twin'); os.link('data/' + 'x.csv', 'twin')\n"
     "print(open('twin').read())",
+    "a link that it removes": "os.symlink('data/' + 'x.csv', 'twin'); print(open('twin').read()); os.unlink('twin')",
+    "a link that stays": "os.path.lexists('twin') or os.symlink('data/' + 'x.csv', 'twin')\nprint(open('twin').read())",
     "an output": "os.link('data/' + 'x.csv', sys.argv[1])",
 }
 

@@ -60,7 +60,8 @@ class OpenedFiles(Struct, frozen=True):
 
     `read` are the files that it read, ran or looked for, `written` those that it opened to write, made or named anew,
     `listed` folders. It entered the paths in `followed`, or read them as links. Of those written, it `made` all that is
-    in some, and `updated` others, which it might read too. Some files it `linked` to other names, some it `removed`.
+    in some, and `updated` others, which it might read too. Some files it `linked` to other names, and
+    it `removed_from` some folders what was in them.
     """
 
     read: Collection[str] = ()
@@ -70,7 +71,7 @@ class OpenedFiles(Struct, frozen=True):
     made: Collection[str] = ()
     updated: Collection[str] = ()
     linked: Collection[str] = ()
-    removed: Collection[str] = ()
+    removed_from: Collection[str] = ()
 
 
 def opened_leaves(
@@ -93,7 +94,7 @@ def opened_leaves(
     written = set(opened.written)
     followed = set(opened.followed)
     ways = _Ways()
-    written_in = {os.path.dirname(path) for path in written.union(opened.removed)}
+    written_in = {*map(os.path.dirname, written), *opened.removed_from}
     updated = set(opened.updated)
     linked = set(opened.linked)
     read = {_source(path) for path in opened.read}

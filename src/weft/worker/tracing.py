@@ -129,7 +129,7 @@ MOST_PATHS = 20_000
 MOST_MEMORIES = 64
 AT_ONCE = 64
 """The most calls that the guardian lets go on before it looks at other events."""
-KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed")
+KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from")
 """The sets of paths that are reported, in the order of the fields of `weft.store.opened.OpenedFiles`."""
 KINDS_OF = {
     CREATE: ("written", "made"),
@@ -137,12 +137,15 @@ KINDS_OF = {
     SYMLINK: ("written", "made"),
     RENAME: ("written", "made"),
     LINK: ("written", "made"),
-    REMOVE: ("removed",),
+    REMOVE: ("removed_from",),
     FOLLOW: ("followed",),
     EXECUTE: ("read",),
 }
+FOLLOWING = (OPEN, CREATE, EXECUTE)
 THERE = {MAKE: False, SYMLINK: False, LINK: False, REMOVE: True}
-"""The sets that the path of a call belongs to, and whether calls that succeed need something to be there."""
+"""The sets that the path of a call belongs to, which calls follow a link that it ends in, and whether those that
+succeed need something to be there.
+"""
 SYSTEM = tuple(
     b"/%b/" % name
     for name in (
@@ -219,6 +222,7 @@ class CallListener:
         self.found: dict[str, set[bytes]] = {kind: set() for kind in KINDS}
         self.complete = True
         self._below = os.path.realpath(folder) + b"/"
+        self._own_links: set[bytes] = set()
         self._libraries: dict[bytes, bool] = {}
         self._memories: dict[int, int] = {}
         self._request = bytearray(REQUEST.size)
@@ -275,10 +279,8 @@ class CallListener:
 
     def _note(self, pid: int, call: str, args: list[int]) -> None:
         what, places = CALLS[call]
-        by_number = call in BY_NUMBER
         paths = [
-            self._path(pid, AT_FDCWD if folder == HERE else args[folder], args[text], of_folder=by_number)
-            for folder, text in places
+            self._path(pid, call, AT_FDCWD if folder == HERE else args[folder], args[text]) for folder, text in places
         ]
         if what == EXECUTE:  # the memory of the new program is another one
             memory = self._memories.pop(pid, -1)
@@ -290,8 +292,10 @@ class CallListener:
             self._open(path, self._flags(pid, call, args))
         elif path and succeeds and (what not in THERE or os.path.lexists(path) == THERE[what]):
             for kind in KINDS_OF[what]:
-                self.found[kind].add(path)
-        if sum(map(len, self.found.values())) > MOST_PATHS:
+                self.found[kind].add(path if what != REMOVE else os.path.dirname(path))
+            if what == SYMLINK or (what == RENAME and old[0] in self._own_links):
+                self._own_links.add(path)
+        if sum(len(self.found[kind]) for kind in KINDS[:4]) > MOST_PATHS:  # the others are among these
             self.complete = False
             for found in self.found.values():
                 found.clear()
@@ -301,7 +305,10 @@ class CallListener:
         self.found["read"].add(path)
         there = os.path.lexists(path)
         if there:
-            self.found["linked" if what == LINK else "removed"].add(path)
+            if what == LINK:
+                self.found["linked"].add(path)
+            else:
+                self.found["removed_from"].add(os.path.dirname(path))
         return there
 
     def _flags(self, pid: int, call: str, args: list[int]) -> int:
@@ -330,13 +337,10 @@ class CallListener:
         new = flags & os.O_CREAT and not flags & os.O_APPEND and path not in self.found["written"]
         return bool(new) and not os.path.lexists(path)
 
-    def _path(self, pid: int, folder: int, text: int, *, of_folder: bool = False) -> bytes:
-        """Return the absolute path at an address of a process; empty: it is none of interest.
-
-        With `of_folder` an empty text stands for the folder itself.
-        """
+    def _path(self, pid: int, call: str, folder: int, text: int) -> bytes:
+        """Return the absolute path of a call at an address of a process; empty: it is none of interest."""
         path = self._text(pid, text)
-        if of_folder and not path:
+        if not path and call in BY_NUMBER:
             path = b"."
         if path.startswith(DESCRIPTORS):
             path = self._behind(pid, path)
@@ -347,7 +351,19 @@ class CallListener:
             place = f"/proc/{pid}/cwd" if number == AT_FDCWD & 0xFFFFFFFF else f"/proc/{pid}/fd/{number}"
             path = os.fsencode(os.readlink(place)) + b"/" + path
         path = self._without_ups(path)
+        if self._own_links:
+            path = self._without_own_links(path, follows=CALLS[call][0] in FOLLOWING)
         return b"" if self._is_installed(path) else path
+
+    def _without_own_links(self, path: bytes, *, follows: bool) -> bytes:
+        """Return a path without the links that the command has made, which may be gone at its end."""
+        head = path if follows else os.path.dirname(path)
+        place = head
+        while len(place) > 1:
+            if place in self._own_links:
+                return os.path.realpath(head) + path[len(head) :]
+            place = os.path.dirname(place)
+        return path
 
     def _is_installed(self, path: bytes) -> bool:
         """Whether a path is one of the system, of a package, or of an interpreter's own library."""

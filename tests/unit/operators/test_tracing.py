@@ -50,7 +50,7 @@ def test_writes_renames_and_links(folder):
     assert below(folder, found.made) == ["new", "newer", "twin"]
     assert below(folder, found.read) == ["a", "new", "newer"]
     assert below(folder, found.linked) == ["a"]
-    assert below(folder, found.removed) == ["new"]
+    assert found.removed_from == (str(folder),)
 
 
 def test_folders_that_are_listed_and_programs_that_are_run(folder):
@@ -77,7 +77,7 @@ def test_folders_links_and_removals(folder):
     (folder / "l").symlink_to("d")
     found = opened(folder, "mkdir new d || true; ln -s d l2; rm -f none d/b; rmdir new; ln -sT a l2 || true")
     assert below(folder, found.written) == ["l2", "new"]
-    assert below(folder, found.removed) == ["d/b", "new"]
+    assert set(found.removed_from) == {str(folder), str(folder / "d")}
 
 
 def test_files_that_begin_with_an_open_and_those_that_are_changed(folder):
@@ -114,6 +114,14 @@ os.execve(of("tool"), ["tool"], os.environ)
     found = opened(folder, f"{sys.executable} -I -S ../code.py; cat /dev/fd/0 < d/b")
     assert below(folder, found.read) == ["a", "c", "d/b", "tool"]
     assert below(folder, found.followed) == ["a", "d", "tool"]
+
+
+def test_what_is_opened_through_links_that_the_command_makes_itself(folder):
+    found = opened(
+        folder, "ln -s a one; cat one; rm one; ln -s ../work/d one; cat one/b; echo > one/c; mv one two; cat two/c"
+    )
+    assert below(folder, found.read) == ["a", "d/b", "d/c", "one"]
+    assert below(folder, found.written) == ["d/c", "one", "two"]
 
 
 def test_folders_with_the_names_of_others_are_no_libraries(folder):

@@ -195,7 +195,7 @@ def test_a_file_that_others_change_meanwhile_spoils_the_result(root, digester):
 def test_a_folder_whose_names_others_change_meanwhile_spoils_the_result(root, digester):
     found = leaves(root, digester, listed=["d"], started=0)
     assert found == ({}, "the names in a folder that it lists changed while it ran: d")
-    assert names(leaves(root, digester, listed=["d"], removed=["d/gone"], started=0)) == [], "it did that itself"
+    assert names(leaves(root, digester, listed=["d"], removed_from=["d"], started=0)) == [], "it did that itself"
 
 
 def test_a_link_that_others_change_meanwhile_spoils_the_result(root, digester):
