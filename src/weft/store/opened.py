@@ -45,6 +45,8 @@ _NAMES: Final = "n"
 _STAMP: Final = "t"
 _TARGET: Final = "l"
 """The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
+_THERE: Final = "+"
+"""In place of the digest of a file that may change."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
 _MOST_LINKS: Final = 40
 _OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "VIRTUAL_ENV"})
@@ -163,18 +165,21 @@ def _value(value: str) -> str:
 def _left(
     opened: OpenedFiles, root: str, covered: Collection[str], started: float, digester: Digester
 ) -> dict[str, str]:
-    """Return the leaves of the files of the project that an execution has made and left there.
+    """Return the leaves of the files of the project that an execution has written and left there.
 
-    Without them its result would only be a part of what it did. Logs do not count, nor do files that it changed or
-    added to: several steps do that, and each would spoil the results of the others.
+    Without them its result would only be a part of what it did. Logs do not count, and files that it changed or added
+    to only by being there: several steps do that, and each would spoil the results of the others.
     """
     leaves = {}
-    for path in sorted(opened.made):
+    made = set(opened.made)
+    for path in sorted(made.union(opened.written)):
         if not path.startswith(f"{root}/") or not _counts(path, root, covered) or _is_log(path[len(root) :]):
             continue
         with suppress(OSError):
-            if os.lstat(path).st_ctime >= started - _TICK_S:
-                leaves[WROTE + _name(path, root)] = _digest_of_made(path, digester)
+            found = os.lstat(path)
+            if found.st_ctime >= started - _TICK_S and (path in made or stat.S_ISREG(found.st_mode)):
+                text = _digest_of_made(path, digester) if path in made else _THERE
+                leaves[WROTE + _name(path, root)] = text
     return leaves
 
 
@@ -187,10 +192,10 @@ def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict
 
     Errors as of `Digester.of`.
     """
-    return {name: _now(name, root, digester) for name in leaves}
+    return {name: _now(name, then, root, digester) for name, then in leaves.items()}
 
 
-def _now(name: str, root: str, digester: Digester) -> str:
+def _now(name: str, then: str, root: str, digester: Digester) -> str:
     if name.startswith(VARIABLE):
         value = os.environ.get(name.removeprefix(VARIABLE))
         return ABSENT if value is None else _value(value)
@@ -199,7 +204,7 @@ def _now(name: str, root: str, digester: Digester) -> str:
         if name.startswith(LINK):
             return os.readlink(path)
         if name.startswith(WROTE):
-            return _digest_of_made(path, digester)
+            return _digest_of_made(path, digester) if then != _THERE else _THERE if os.path.lexists(path) else ABSENT
         found = os.stat(path)
     except OSError:
         return ABSENT
