@@ -127,6 +127,8 @@ LONGEST_PATH = 4096
 MOST_PATHS = 20_000
 """More paths than a key can be checked against: the command then counts as one that was not watched."""
 MOST_MEMORIES = 64
+MOST_INTERPRETERS, LONGEST_LINE = 5, 256
+"""How many programs the kernel looks at to find the one that runs, and how much of their first lines; see execve(2)."""
 AT_ONCE = 64
 """The most calls that the guardian lets go on before it looks at other events."""
 KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from")
@@ -139,7 +141,6 @@ KINDS_OF = {
     LINK: ("written", "made"),
     REMOVE: ("removed_from",),
     FOLLOW: ("followed",),
-    EXECUTE: ("read",),
 }
 FOLLOWING = (OPEN, CREATE, EXECUTE)
 THERE = {MAKE: False, SYMLINK: False, LINK: False, REMOVE: True}
@@ -290,6 +291,8 @@ class CallListener:
         succeeds = all(self._has_source(source, what) for source in old if source)
         if what == OPEN and path:
             self._open(path, self._flags(pid, call, args))
+        elif path and what == EXECUTE:
+            self._execute(pid, path)
         elif path and succeeds and (what not in THERE or os.path.lexists(path) == THERE[what]):
             for kind in KINDS_OF[what]:
                 self.found[kind].add(path if what != REMOVE else os.path.dirname(path))
@@ -299,6 +302,23 @@ class CallListener:
             self.complete = False
             for found in self.found.values():
                 found.clear()
+
+    def _execute(self, pid: int, path: bytes) -> None:
+        """Note a program, and the interpreters that first lines name: the kernel opens these without a call."""
+        for _ in range(MOST_INTERPRETERS):
+            self.found["read"].add(path)
+            try:
+                file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # of a pipe, nobody might write to it
+            except OSError:  # such as one that is not there
+                return
+            try:
+                first, _, _ = os.read(file, LONGEST_LINE).partition(b"\n")
+            finally:
+                os.close(file)
+            named = first[2:].split(None, 1) if first.startswith(b"#!") else []
+            path = self._counted(pid, AT_FDCWD, named[0], follows=True) if named else b""
+            if not path:
+                return
 
     def _has_source(self, path: bytes, what: str) -> bool:
         """Note the old path of a file that gets another one, and return whether it is there."""
@@ -342,6 +362,10 @@ class CallListener:
         path = self._text(pid, text)
         if not path and call in BY_NUMBER:
             path = b"."
+        return self._counted(pid, folder, path, follows=CALLS[call][0] in FOLLOWING)
+
+    def _counted(self, pid: int, folder: int, path: bytes, *, follows: bool) -> bytes:
+        """Return the absolute path of one that a process has from a folder, or empty; with its last link or without."""
         if path.startswith(DESCRIPTORS):
             path = self._behind(pid, path)
         if not path or (path.startswith(SYSTEM) and not path.startswith(self._below)):  # most are
@@ -352,7 +376,7 @@ class CallListener:
             path = os.fsencode(os.readlink(place)) + b"/" + path
         path = self._without_ups(path)
         if self._own_links:
-            path = self._without_own_links(path, follows=CALLS[call][0] in FOLLOWING)
+            path = self._without_own_links(path, follows=follows)
         return b"" if self._is_installed(path) else path
 
     def _without_own_links(self, path: bytes, *, follows: bool) -> bytes:

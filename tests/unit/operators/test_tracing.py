@@ -124,6 +124,18 @@ def test_what_is_opened_through_links_that_the_command_makes_itself(folder):
     assert below(folder, found.written) == ["d/c", "one", "two"]
 
 
+def test_the_interpreter_of_a_script_counts(folder):
+    for name, first in (("tool", f"{folder}/d/one -x"), ("d/one", "../work/two"), ("two", "/bin/sh")):
+        (folder / name).write_text(f"#! {first}\n")
+        (folder / name).chmod(0o755)
+    assert {"tool", "d/one", "two"} <= set(below(folder, opened(folder, "./tool").read))
+
+
+def test_a_pipe_that_cannot_be_executed_holds_nobody_up(folder):
+    os.mkfifo(folder / "pipe", 0o755)
+    assert "pipe" in below(folder, opened(folder, "./pipe || true").read)
+
+
 def test_folders_with_the_names_of_others_are_no_libraries(folder):
     names = ["lib/python/a", "lib/python3.11/a", "lib/python_tools/a", "site-packages-data/a", "opt/lib64/python/b"]
     installed = ["lib/python3.12/os.py", "lib/python3.12/a", "env/lib/python/site-packages/a", "dist-packages/a"]
