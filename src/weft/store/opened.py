@@ -14,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from bisect import bisect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -115,7 +116,7 @@ def opened_leaves(
             found = os.stat(path)
         except OSError:
             found = None
-        if path in followed or found is None or _has_below(everything, ways.place(path)):
+        if links and (path in followed or found is None or any(_below(everything, ways.place(path)))):
             leaves |= {LINK + _name(link.place, root): link.target for link in links}
         if found is None:
             if path not in written:
@@ -144,17 +145,21 @@ def opened_leaves(
 
 def _naming_variables(environ: Mapping[str, str], paths: Iterable[str], root: str) -> dict[str, str]:
     """Return the leaves of variables that name one of some paths, or a folder that has one."""
-    places: set[str] = set()
-    for path in paths:
-        while path not in places and not _is_shared(path, root) and _counts(path, root, ()):
-            places.add(path)
-            path = os.path.dirname(path)
+    ordered = sorted(paths)
     found = {}
     for name, value in environ.items():
         words = {value, *value.split(os.pathsep), *(word for word in _SEPARATOR.split(value) if "/" in word)}
-        if name not in _OF_SESSIONS and any(os.path.normpath(os.path.join(root, word)) in places for word in words):
+        places = (os.path.normpath(os.path.join(root, word)) for word in words)
+        if name not in _OF_SESSIONS and any(_leads_to_one(place, ordered, root) for place in places):
             found[VARIABLE + name] = _value(value)
     return found
+
+
+def _leads_to_one(place: str, paths: Sequence[str], root: str) -> bool:
+    """Whether a place is one of some sorted paths that count, or a folder with one."""
+    at = bisect_left(paths, place)
+    found = paths[at : at + 1] if at < len(paths) and paths[at] == place else ()
+    return not _is_shared(place, root) and any(_counts(path, root, ()) for path in chain(found, _below(paths, place)))
 
 
 def _value(value: str) -> str:
@@ -236,10 +241,12 @@ def is_python(path: str) -> bool:
     return path.endswith((".py", ".pyc"))
 
 
-def _has_below(paths: Sequence[str], folder: str) -> bool:
-    """Whether one of some sorted paths lies below a folder."""
-    at = bisect(paths, f"{folder}/")
-    return at < len(paths) and paths[at].startswith(f"{folder}/")
+def _below(paths: Sequence[str], folder: str) -> Iterator[str]:
+    """Yield those of some sorted paths that lie below a folder."""
+    for at in range(bisect_left(paths, f"{folder}/"), len(paths)):
+        if not paths[at].startswith(f"{folder}/"):
+            return
+        yield paths[at]
 
 
 class _Link(NamedTuple):
@@ -248,6 +255,14 @@ class _Link(NamedTuple):
     place: str
     target: str
     changed: float
+
+
+def _link_at(place: str) -> _Link | None:
+    try:
+        found = os.lstat(place)
+        return _Link(place, os.readlink(place), found.st_ctime) if stat.S_ISLNK(found.st_mode) else None
+    except OSError:
+        return None
 
 
 class _Ways:
@@ -269,10 +284,7 @@ class _Ways:
             folder, name = os.path.split(path)
             real, links = self._follow(folder, left)
             place = os.path.join(real, name)
-            try:
-                link = _Link(place, os.readlink(place), os.lstat(place).st_ctime) if left else None
-            except OSError:  # most are no links
-                link = None
+            link = _link_at(place) if left else None
             if link is None:
                 self._known[path] = place, links
             else:

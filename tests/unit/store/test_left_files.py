@@ -1,5 +1,7 @@
 """Which runs have left which files, also where other processes add results meanwhile."""
 
+from typing import Any
+
 from weft.store.entries import Entry
 from weft.store.left_files import LeftFiles
 
@@ -20,13 +22,14 @@ class Results:
 
 
 def result(run: str, text: str, pipeline: str = "p") -> Entry:
-    times = {"started": 0.0, "completed": 0.0, "expires": None, "used": 0.0, "size": 0}
+    times: dict[str, Any] = {"started": 0.0, "completed": 0.0, "expires": None, "used": 0.0, "size": 0}
     leaves = {"wrote f": text, "read g": text}
     return Entry(key=run, store="", pipeline=pipeline, step="s", run=run, leaves=leaves, outputs={}, **times)
 
 
 def test_a_file_is_left_by_the_runs_of_a_pipeline_with_a_content():
-    left = LeftFiles(Results(result("run-1", "one"), result("run-2", "two"), result("run-3", "one", "other")))
+    results: Any = Results(result("run-1", "one"), result("run-2", "two"), result("run-3", "one", "other"))
+    left = LeftFiles(results)
     assert left.has("p", "wrote f", "one", {"run-1", "run-2"})
     assert not left.has("p", "wrote f", "one", {"run-2", "run-3"})
     assert not left.has("p", "wrote f", "three", {"run-1"})
@@ -34,7 +37,7 @@ def test_a_file_is_left_by_the_runs_of_a_pipeline_with_a_content():
 
 
 def test_results_are_read_once_and_again_after_others_were_kept():
-    results = Results(result("run-1", "one"))
+    results: Any = Results(result("run-1", "one"))
     left = LeftFiles(results)
     left.add(result("run-0", "zero"))
     assert not left.has("p", "wrote f", "two", {"run-2"})
