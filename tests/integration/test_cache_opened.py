@@ -4,6 +4,7 @@ import json
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def test_a_file_that_is_named_in_any_way_counts(place, idiom):
     assert place.ran() == {"a": 1}
 
 
+@pytest.mark.parametrize("folder", ["lib/python", "lib/python_tools", "site-packages-data"])
+def test_folders_of_the_project_with_the_names_of_libraries_count(place, folder):
+    (place.folder / folder).mkdir(parents=True)
+    (place.folder / folder / "x.csv").write_text("one\n")
+    place.write({"a": step(f"D=$(echo {folder}); cat $D/x.csv > {{{{o}}}}", "o")})
+    assert result(place) == "one\n"
+    (place.folder / folder / "x.csv").write_text("two\n")
+    assert result(place) == "two\n"
+
+
 def test_the_change_is_told_in_a_plan_and_afterwards(place):
     place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}", "o")})
     result(place)
@@ -96,13 +107,78 @@ def test_a_database_counts_that_is_opened_to_be_written_and_only_read(place):
     assert result(place) == "1\n"
 
 
-def test_a_file_that_was_not_there_counts(place):
-    place.write({"a": step("N=$(echo more); cat $N.txt > {{o}} 2>&1 || true", "o")})
+@pytest.mark.parametrize("folder", [".", "..", "../none"])
+def test_a_file_that_was_not_there_counts(place, folder):
+    place.write({"a": step(f"N=$(echo {folder}/more); cat $N.txt > {{{{o}}}} 2>&1 || true", "o")})
     result(place)
     result(place)
     assert place.ran() == {"a": 1}
-    (place.folder / "more.txt").write_text("more")
+    (place.folder / folder).mkdir(exist_ok=True)
+    (place.folder / folder / "more.txt").write_text("more")
     assert result(place) == "more"
+
+
+THROUGH_A_LINK = {
+    "resolve": "from pathlib import Path\nprint((Path('latest').resolve() / 'x').read_text())",
+    "chdir": "import os\nos.chdir('latest')\nprint(open('x').read())",
+    "a program": "import subprocess\nsubprocess.run(['cat', 'x'], cwd='latest')",
+    "readlink": "import os\nprint(open(os.readlink('latest') + '/x').read())",
+    "a folder's descriptor": "import os\nf = os.open('latest', os.O_PATH)\n"
+    "print(open(os.open('x', os.O_RDONLY, dir_fd=f)).read())",
+    "an open folder": "import os\nf = os.open('latest', os.O_RDONLY)\n"
+    "print(open(os.open('x', os.O_RDONLY, dir_fd=f)).read())",
+    "the folder above": "print(open('late' + 'st/inner/../x').read())",
+}
+
+
+@pytest.mark.parametrize("way", THROUGH_A_LINK)
+def test_the_target_of_a_link_counts_whatever_goes_through_it(place, way):
+    for name in ("one", "two"):
+        (place.folder / name / "inner").mkdir(parents=True)
+        (place.folder / name / "x").write_text(name)
+    (place.folder / "latest").symlink_to("one")
+    (place.folder / "read.py").write_text(THROUGH_A_LINK[way])
+    place.write({"a": step("python3 read.py > {{o}}", "o")})
+    first = result(place)
+    assert "one" in first
+    assert result(place) == first
+    assert place.ran() == {"a": 1}, "an unchanged project is used again"
+    (place.folder / "latest").unlink()
+    (place.folder / "latest").symlink_to("two")
+    assert "two" in result(place)
+
+
+ELSEWHERE = {
+    "a hard link": "os.link('data/' + 'x.csv', 'twin'); print(open('twin').read()); os.unlink('twin')",
+    "a hard link that stays": "os.path.exists('twin') and os.unlink('twin'); os.link('data/' + 'x.csv', 'twin')\n"
+    "print(open('twin').read())",
+    "a link that it removes": "os.symlink('data/' + 'x.csv', 'twin'); print(open('twin').read()); os.unlink('twin')",
+    "a link that stays": "os.path.lexists('twin') or os.symlink('data/' + 'x.csv', 'twin')\nprint(open('twin').read())",
+    "an output": "os.link('data/' + 'x.csv', sys.argv[1])",
+}
+
+
+@pytest.mark.parametrize("way", ELSEWHERE)
+def test_a_file_that_is_read_by_another_name_counts(place, way):
+    file = place.folder / "data" / "x.csv"
+    (place.folder / "read.py").write_text(f"import os, sys\n{ELSEWHERE[way]}\n")
+    place.write({"a": step("python3 read.py {{o}}" + " > {{o}}" * (way != "an output"), "o")})
+    until(lambda: time.time() - file.stat().st_mtime > 0.2, "a time at which the step cannot have made it")
+    first = result(place)
+    assert result(place) == first
+    assert place.ran() == {"a": 1}
+    file.unlink()
+    file.write_text("two\n")
+    assert "two" in result(place)
+
+
+def test_a_file_that_the_step_moves_away_counts_when_it_is_there_again(place):
+    place.write({"a": step("cd $(printf da; printf ta); mv x.csv done; cat done > {{o}}", "o")})
+    assert result(place) == "one\n"
+    assert result(place) == "one\n"
+    assert place.ran() == {"a": 1}
+    (place.folder / "data" / "x.csv").write_text("two\n")
+    assert result(place) == "two\n"
 
 
 def test_names_in_a_folder_that_is_listed_count(place):
@@ -115,29 +191,133 @@ def test_names_in_a_folder_that_is_listed_count(place):
     assert result(place) == "x.csv\ny.csv\n"
 
 
-def test_files_that_the_step_makes_do_not_count(place):
+def test_files_that_the_step_makes_and_removes_do_not_count(place):
     command = (
-        "D=$(printf da; printf ta); sort $D/x.csv > $D/sorted.tmp; mv $D/sorted.tmp $D/sorted; cat $D/sorted > {{o}}"
+        "D=$(printf da; printf ta); sort $D/x.csv > $D/tmp; mv $D/tmp $D/sorted; cat $D/sorted > {{o}}; rm $D/sorted"
     )
     place.write({"a": step(command, "o")})
     result(place)
-    (place.folder / "data" / "sorted").unlink()
     result(place)
     assert place.ran() == {"a": 1}
 
 
-def test_what_others_change_while_it_is_read_is_not_kept(place):
+READS_THE_VARIABLE = """
+import os, sys
+
+open(sys.argv[1], "w").write(open(os.path.join(os.environ["DATA"], *sys.argv[2:])).read())
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["x.csv"]], ids=["file", "folder"])
+def test_a_variable_of_the_machine_that_names_what_the_step_opens_counts(place, monkeypatch, more):
+    (place.folder / "read.py").write_text(READS_THE_VARIABLE)
+    place.write({"a": step(f"python3 read.py {{{{o}}}} {' '.join(more)}", "o")})
+    (place.folder / "other").mkdir()
+    (place.folder / "other" / "x.csv").write_text("two\n")
+    for folder, expected in (("data", "one\n"), ("other", "two\n"), ("other", "two\n")):
+        data = place.folder.joinpath(folder, *([] if more else ["x.csv"]))
+        monkeypatch.setenv("DATA", str(data))
+        assert result(place) == expected
+    assert place.ran() == {"a": 2}
+    monkeypatch.setenv("DATA", "data")
+    said = Commands(place.folder, {"WEFT_USER": "me", "DATA": "data"})("plan", "run.yaml")[0]
+    assert "variable DATA: " in said
+    assert " → data, compared with" in said
+
+
+FITS = "import sys\nopen('model' + '.bin', 'w').write('trained with lr=' + sys.argv[1])\n"
+
+
+def trained(place: Place, lr: int) -> str:
+    fit = step("python3 fit.py {{lr}}", parameters={"lr": lr})
+    use = step("cat model.bin > {{o}}", "o", deps="fit", cache={"enable": False})
+    place.write({"fit": fit, "use": use})
+    ended = place.run()
+    assert ended.error is None
+    return Path(ended.outputs["use.o"]).read_text()
+
+
+def test_a_file_that_a_step_leaves_in_the_project_is_a_part_of_its_result(place):
+    (place.folder / "fit.py").write_text(FITS)
+    for lr in (1, 2, 1):
+        assert trained(place, lr) == f"trained with lr={lr}"
+    assert place.ran() == {"fit": 3, "use": 3}
+    trained(place, 1)
+    assert place.ran() == {"use": 1}, "the file is as the step left it"
+    (place.folder / "model.bin").unlink()
+    said = Commands(place.folder, {"WEFT_USER": "me"})("plan", "run.yaml")[0]
+    assert "model.bin, which it wrote and which is no output of it, is gone" in said
+    assert trained(place, 1) == "trained with lr=1"
+    assert place.ran() == {"fit": 1, "use": 1}
+
+
+def test_a_file_that_several_steps_write_and_one_they_add_to_do_not_spoil_their_results(place):
+    steps = {
+        name: step(f"echo {name} > scratch; echo {name} >> all; echo {name} > {name}.log; cat scratch > {{{{o}}}}", "o")
+        for name in ("a", "b")
+    }
+    steps["b"]["deps"] = "a"
+    place.write(steps)
+    assert place.again() == {"a": 1, "b": 1}
+    assert place.again() == {}
+    steps["b"]["command"] += "; true"
+    place.write(steps)
+    assert place.again() == {"b": 1}
+    assert place.again() == {}, "the run with the new result of b used that of a"
+    (place.folder / "a.log").unlink()
+    assert place.again() == {}
+    (place.folder / "all").unlink()
+    assert place.again() == {"a": 1, "b": 1}
+    (place.folder / "scratch").unlink()
+    assert place.again() == {"a": 1, "b": 1}
+
+
+def changed_meanwhile(place: Place, command: str, change: Callable[[], object]) -> str:
+    """Run a step, change something after its command, and return the message of the step."""
     mark = place.folder.parent / "mark"
     waits = f"echo > {mark}; while test -e {mark}; do sleep 0.01; done"
-    place.write({"a": step(f"D=$(printf da; printf ta); cat $D/x.csv > {{{{o}}}}; {waits}", "o")})
+    place.write({"a": step(f"{command}; {waits}", "o")})
     ended = []
     run = threading.Thread(target=lambda: ended.append(place.run()))
     run.start()
     until(mark.exists)
-    (place.folder / "data" / "x.csv").write_text("two\n")
+    change()
     mark.unlink()
     run.join()
-    assert "what it reads changed while it ran: data/x.csv" in read_run(ended[0].folder).steps[0].message
+    return read_run(ended[0].folder).steps[0].message
+
+
+def test_names_that_others_add_to_a_folder_while_it_is_listed_are_not_kept(place):
+    said = changed_meanwhile(
+        place, "ls $(printf da; printf ta) > {{o}}", lambda: (place.folder / "data" / "y.csv").write_text("")
+    )
+    assert "the names in a folder that it lists changed while it ran: data" in said
+
+
+def test_a_link_that_others_repoint_while_it_is_read_through_is_not_kept(place):
+    (place.folder / "one").write_text("one")
+    (place.folder / "two").write_text("two")
+    link = place.folder / "current"
+    link.symlink_to("one")
+
+    def repoint() -> None:
+        link.unlink()
+        link.symlink_to("two")
+
+    said = changed_meanwhile(place, "cat $(printf cur; printf rent) > {{o}}", repoint)
+    assert "a link that it goes through changed while it ran: current" in said
+
+
+def test_a_file_that_others_change_while_it_is_open_to_be_changed_is_not_kept(place):
+    reads = 'python3 -c \'print(open("data/" + "x.csv", "r+").read())\' > {{o}}'
+    said = changed_meanwhile(place, reads, lambda: (place.folder / "data" / "x.csv").write_text("two\n"))
+    assert "it or another program changed what it reads while it ran: data/x.csv" in said
+
+
+def test_what_others_change_while_it_is_read_is_not_kept(place):
+    file = place.folder / "data" / "x.csv"
+    said = changed_meanwhile(place, "D=$(printf da; printf ta); cat $D/x.csv > {{o}}", lambda: file.write_text("two\n"))
+    assert "what it reads changed while it ran: data/x.csv" in said
     place.ran()
     place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}; true", "o")})
     assert result(place) == "two\n"

@@ -33,6 +33,8 @@ OTHER: Final = "o"
 ABSENT: Final = "-"
 """The digest of a missing path, and the first letters of digests by kind."""
 MARGIN_NS: Final = 2_000_000_000
+DIGEST: Final = "sha256:"
+"""The prefix of leaves with a digest of text: of these only a difference is reported."""
 LEFT_OUT: Final = frozenset({b".pipeline", b".weft", b"__pycache__"})
 """Derived files beside the files of users: those of Weft itself, and of Python."""
 MAX_DEPTH: Final = 256

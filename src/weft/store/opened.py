@@ -4,6 +4,9 @@ The names of a command tell most of its inputs before it runs, but not all: a sc
 library may read its own settings. So the result of a traced execution has one more leaf for each of these files, with
 their content after the run. These leaves are no part of its key, since they are not known before: a result that is
 found by its key is valid while they are unchanged.
+
+The files that an execution has made in the project, and that are no outputs of it, are a part of its result that the
+cache cannot bring back. So they have leaves too, and the result is valid while they are there as it left them.
 """
 
 from __future__ import annotations
@@ -11,87 +14,202 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import PurePath
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from weft.store.digests import ABSENT, LEFT_OUT, Digester
+from weft.model.patterns import late_pattern
+from weft.store.digests import ABSENT, DIGEST, LEFT_OUT, Digester
 from weft.store.places import judged_path
 
 READ: Final = "read "
-"""The prefix of these leaves. Names are relative to the folder of the execution, or absolute; a folder ends in `/`."""
+LINK: Final = "link "
+WROTE: Final = "wrote "
+VARIABLE: Final = "variable "
+OPENED: Final = (VARIABLE, READ, LINK, WROTE)
+"""The prefixes of these leaves: of variables that name opened files, of content, of links on the way to folders, and of
+files that the execution wrote and left.
+
+Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
+"""
 LARGE_BYTES: Final = 256 * 2**20
 """A larger file counts by its size and its time of change: a step may read a part of a file of any size."""
 _TICK_S: Final = 0.05
 """By how much the clock of a file system, which moves in ticks, may be behind that of programs."""
 _NAMES: Final = "n"
 _STAMP: Final = "t"
-"""The first letters of digests of the names in a folder, and of the size and time of a large file."""
-_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/")
+_TARGET: Final = "l"
+"""The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
+_THERE: Final = "+"
+"""In place of the digest of a file that may change."""
+_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
+_MOST_LINKS: Final = 40
+_OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "VIRTUAL_ENV"})
+"""Variables with places of shells and programs, which are others in each session."""
+_SEPARATOR: Final = late_pattern(r"[\s:,;=]+")
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
 
 
 class OpenedFiles(Struct, frozen=True):
-    """What an execution opened, as absolute paths: files that it read and wrote, and folders that it listed."""
+    """What an execution opened, as absolute paths.
+
+    `read` are the files that it read, ran or looked for, `written` those that it opened to write, made or named anew,
+    `listed` folders. It entered the paths in `followed`, or read them as links. Of those written, it `made` all that is
+    in some, and `updated` others, which it might read too. Some files it `linked` to other names, and
+    it `removed_from` some folders what was in them.
+    """
 
     read: Collection[str] = ()
     written: Collection[str] = ()
     listed: Collection[str] = ()
+    followed: Collection[str] = ()
+    made: Collection[str] = ()
+    updated: Collection[str] = ()
+    linked: Collection[str] = ()
+    removed_from: Collection[str] = ()
 
 
 def opened_leaves(
-    opened: OpenedFiles, root: str, known: Iterable[str], started: float, digester: Digester
+    opened: OpenedFiles,
+    root: str,
+    known: Iterable[str],
+    started: float,
+    digester: Digester,
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, str], str]:
     """Return the leaves of what an execution in the folder `root` opened, and why its result cannot be kept, or "".
 
-    `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970.
-    Left out are files that it changed (a database is opened to be written, and then perhaps only read), folders of the
-    system, of libraries and of Weft, hidden folders, and the names in folders that it wrote to or took code from.
+    `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970,
+    `environ` are the variables that it inherited. Left out are files that it changed (a database is opened to be
+    written, and then perhaps only read), folders of the system, of libraries and of Weft, hidden folders, and the names
+    in folders that it wrote to or took code from.
     Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
     written = set(opened.written)
-    written_in = {os.path.dirname(path) for path in written}
+    followed = set(opened.followed)
+    ways = _Ways()
+    written_in = {*map(os.path.dirname, written), *opened.removed_from}
+    updated = set(opened.updated)
+    linked = set(opened.linked)
     read = {_source(path) for path in opened.read}
+    named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
-    leaves = {}
-    for path in sorted({*read, *written, *opened.listed}):
+    leaves: dict[str, str] = {}
+    everything = sorted({*read, *written, *opened.listed, *followed})
+    for path in everything:
         if not _counts(path, root, covered):
             continue
-        name = os.path.relpath(path, root) if path.startswith(f"{root}/") else path
+        name = _name(path, root)
+        links = [link for link in ways.links(path) if link.place not in written and _counts(link.place, root, ())]
+        if changed_link := next((link.place for link in links if link.changed >= started), ""):
+            return {}, f"a link that it goes through changed while it ran: {_name(changed_link, root)}"
         try:
             found = os.stat(path)
         except OSError:
-            if path in read and path not in written and name != path:
+            found = None
+        if links and (path in followed or found is None or any(_below(everything, ways.place(path)))):
+            leaves |= {LINK + _name(link.place, root): link.target for link in links}
+        if found is None:
+            if path not in written:
                 leaves[READ + name] = ABSENT
             continue
         is_folder = stat.S_ISDIR(found.st_mode)
+        if path not in named and (is_folder or path not in written):
+            continue
         if is_folder and (path in written_in or path in code_in or _is_shared(path, root)):
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
+        # A new name changes the inode, not what is in the file.
+        changed = (found.st_mtime if path in linked else found.st_ctime) >= started
+        if changed and path in updated:
+            return {}, f"it or another program changed what it reads while it ran: {name}"
         if path in written and found.st_ctime >= started - _TICK_S:
             continue
-        if not is_folder and found.st_ctime >= started:
-            return {}, f"what it reads changed while it ran: {name}"
+        if changed:
+            what = "the names in a folder that it lists" if is_folder else "what it reads"
+            return {}, f"{what} changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
-    return leaves, ""
+    leaves |= _naming_variables(environ, {*read, *opened.listed, *followed} - written, root)
+    return leaves | _left(opened, root, covered, started, digester), ""
+
+
+def _naming_variables(environ: Mapping[str, str], paths: Iterable[str], root: str) -> dict[str, str]:
+    """Return the leaves of variables that name one of some paths, or a folder that has one."""
+    ordered = sorted(paths)
+    found = {}
+    for name, value in environ.items():
+        words = {value, *value.split(os.pathsep), *(word for word in _SEPARATOR.split(value) if "/" in word)}
+        places = (os.path.normpath(os.path.join(root, word)) for word in words)
+        if name not in _OF_SESSIONS and any(_leads_to_one(place, ordered, root) for place in places):
+            found[VARIABLE + name] = _value(value)
+    return found
+
+
+def _leads_to_one(place: str, paths: Sequence[str], root: str) -> bool:
+    """Whether a place is one of some sorted paths that count, or a folder with one."""
+    at = bisect_left(paths, place)
+    found = paths[at : at + 1] if at < len(paths) and paths[at] == place else ()
+    return not _is_shared(place, root) and any(_counts(path, root, ()) for path in chain(found, _below(paths, place)))
+
+
+def _value(value: str) -> str:
+    """Return a variable as a leaf: a path as it is, and a digest of a list, which may have other things in it."""
+    return DIGEST + hashlib.sha256(os.fsencode(value)).hexdigest() if _SEPARATOR.search(value) else value
+
+
+def _left(
+    opened: OpenedFiles, root: str, covered: Collection[str], started: float, digester: Digester
+) -> dict[str, str]:
+    """Return the leaves of the files of the project that an execution has written and left there.
+
+    Without them its result would only be a part of what it did. Logs do not count, and files that it changed or added
+    to only by being there: several steps do that, and each would spoil the results of the others.
+    """
+    leaves = {}
+    made = set(opened.made)
+    for path in sorted(made.union(opened.written)):
+        if not path.startswith(f"{root}/") or not _counts(path, root, covered) or _is_log(path[len(root) :]):
+            continue
+        with suppress(OSError):
+            found = os.lstat(path)
+            if found.st_ctime >= started - _TICK_S and (path in made or stat.S_ISREG(found.st_mode)):
+                text = _digest_of_made(path, digester) if path in made else _THERE
+                leaves[WROTE + _name(path, root)] = text
+    return leaves
+
+
+def _is_log(path: str) -> bool:
+    return path.endswith(".log") or "/log/" in path or "/logs/" in path
 
 
 def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict[str, str]:
-    """Return leaves that `opened_leaves` has found, with what their files are now.
+    """Return leaves that `opened_leaves` has found, with what their files and variables are now.
 
     Errors as of `Digester.of`.
     """
-    return {name: _now(os.path.join(root, name[len(READ) :]), digester) for name in leaves}
+    return {name: _now(name, then, root, digester) for name, then in leaves.items()}
 
 
-def _now(path: str, digester: Digester) -> str:
+def _now(name: str, then: str, root: str, digester: Digester) -> str:
+    if name.startswith(VARIABLE):
+        value = os.environ.get(name.removeprefix(VARIABLE))
+        return ABSENT if value is None else _value(value)
+    path = os.path.join(root, name.partition(" ")[2])
     try:
+        if name.startswith(LINK):
+            return os.readlink(path)
+        if name.startswith(WROTE):
+            return _digest_of_made(path, digester) if then != _THERE else _THERE if os.path.lexists(path) else ABSENT
         found = os.stat(path)
     except OSError:
         return ABSENT
@@ -107,9 +225,76 @@ def _digest(path: str, found: os.stat_result, digester: Digester) -> str:
     return digester.of(path)
 
 
+def _digest_of_made(path: str, digester: Digester) -> str:
+    """Return the digest of what a step has made: of a link its text, of a folder that was renamed all that is in it.
+
+    OSError: it is gone. Errors as of `Digester.of`.
+    """
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):
+        return _TARGET + os.readlink(path)
+    return digester.of(path) if stat.S_ISDIR(found.st_mode) else _digest(path, found, digester)
+
+
 def is_python(path: str) -> bool:
     """Whether a path is that of a module of Python, compiled or not."""
     return path.endswith((".py", ".pyc"))
+
+
+def _below(paths: Sequence[str], folder: str) -> Iterator[str]:
+    """Yield those of some sorted paths that lie below a folder."""
+    for at in range(bisect_left(paths, f"{folder}/"), len(paths)):
+        if not paths[at].startswith(f"{folder}/"):
+            return
+        yield paths[at]
+
+
+class _Link(NamedTuple):
+    """A link at its own place, its text, and the time of its last change, in seconds since 1970."""
+
+    place: str
+    target: str
+    changed: float
+
+
+def _link_at(place: str) -> _Link | None:
+    try:
+        found = os.lstat(place)
+        return _Link(place, os.readlink(place), found.st_ctime) if stat.S_ISLNK(found.st_mode) else None
+    except OSError:
+        return None
+
+
+class _Ways:
+    """The links on the way to paths; common beginnings are looked at once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, tuple[_Link, ...]]] = {"/": ("/", ())}
+
+    def links(self, path: str) -> tuple[_Link, ...]:
+        """Return the links that a path leads through, in order."""
+        return self._follow(path, _MOST_LINKS)[1]
+
+    def place(self, path: str) -> str:
+        """Return a path without links."""
+        return self._follow(path, _MOST_LINKS)[0]
+
+    def _follow(self, path: str, left: int) -> tuple[str, tuple[_Link, ...]]:
+        if path not in self._known:
+            folder, name = os.path.split(path)
+            real, links = self._follow(folder, left)
+            place = os.path.join(real, name)
+            link = _link_at(place) if left else None
+            if link is None:
+                self._known[path] = place, links
+            else:
+                end, more = self._follow(os.path.normpath(os.path.join(real, link.target)), left - 1)
+                self._known[path] = end, (*links, link, *more)
+        return self._known[path]
+
+
+def _name(path: str, root: str) -> str:
+    return os.path.relpath(path, root) if path.startswith(f"{root}/") else path
 
 
 def _is_shared(folder: str, root: str) -> bool:
@@ -124,10 +309,8 @@ def _source(path: str) -> str:
 
 
 def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
-    if any(path == one or path.startswith(f"{one}/") for one in covered) or any(part in path for part in _LIBRARIES):
+    if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
         return False
-    inside = path.startswith(f"{root}/")
-    folder = os.path.dirname(judged_path(path[len(root) :] if inside else path))
-    if "/." in folder or "/__pycache__" in folder or path.startswith(f"{_WEFT}/"):
-        return False
-    return inside or "/lib/python" not in path
+    below = path[len(root) :] if path.startswith(f"{root}/") else path  # the project may lie anywhere
+    folder = f"{os.path.dirname(judged_path(below))}/"
+    return not ("/." in folder or any(part in folder for part in _LIBRARIES))

@@ -25,10 +25,11 @@ from msgspec.structs import replace
 
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import SHARED, ContentStore
-from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
+from weft.store.digests import ABSENT, DIGEST, FOLDER, LEFT_OUT, Digester, read_listing
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
-from weft.store.opened import READ, OpenedFiles, leaves_now, opened_leaves
+from weft.store.left_files import LeftFiles
+from weft.store.opened import OPENED, READ, WROTE, OpenedFiles, leaves_now, opened_leaves
 from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
@@ -41,8 +42,6 @@ CLOCK_SLACK_S: Final = 2.0
 """Clocks of one network differ by less, so a record of a later time than this was made before a clock was set back."""
 _MOUNT: Final = ("sub_path", "mount_path", "read_only")
 """The fields of a mount's leaf, in this order."""
-DIGEST: Final = "sha256:"
-"""The prefixes of leaves with a digest of code: of these only a difference is reported."""
 _MOST_FILES: Final = 3
 _MOST_REPORTED: Final = 50
 _SHOWN: Final = 80
@@ -64,7 +63,7 @@ _ORDER: Final = (
     "command",
     "input ",
     "file ",
-    READ,
+    *OPENED,
 )
 """The order of differences in a report: changes by people come before their effects."""
 
@@ -184,6 +183,7 @@ class ResultCache:
         self.wall = wall
         self.bytes_read = 0
         self._stores: dict[str, ContentStore] = {}
+        self._left = LeftFiles(index)
         self._own = threading.local()
 
     @contextmanager
@@ -288,14 +288,25 @@ class ResultCache:
 
     def _change_of_opened(self, entry: Entry, root: str) -> str:
         """Return the first change of a file that the execution of a result opened, "" without any."""
-        then = {name: text for name, text in entry.leaves.items() if name.startswith(READ)}
+        then = {name: text for name, text in entry.leaves.items() if name.startswith(OPENED)}
         if not then:
             return ""
         try:
             now = leaves_now(then, root, self._digester())
         except WeftError as error:
             return error.message
-        return "" if now == then else self.differences(then, now)[0]
+        changed = {name: text for name, text in now.items() if text != then[name]}
+        changed = {name: text for name, text in changed.items() if not self._is_left_by_another(entry, name, text)}
+        return self.differences(then, {**then, **changed})[0] if changed else ""
+
+    def _is_left_by_another(self, entry: Entry, name: str, text: str) -> bool:
+        """Whether a file that the execution of a result made has the content that a later step has left there, in a
+        run with this result: where several steps write one file, all of them are valid while it is as the last left it.
+        """
+        if not name.startswith(WROTE) or text == ABSENT:
+            return False
+        runs = {entry.run, *self.index.users(entry.key)}
+        return self._left.has(entry.pipeline, name, text, runs)
 
     def _digester(self, stopped: Callable[[], bool] = lambda: False) -> Digester:
         """Return what reads files of users, among which derived ones do not count."""
@@ -388,12 +399,14 @@ class ResultCache:
     def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
         kind = name.split(" ", 1)[0]
         if (
-            kind in ("input", "file", "read")
+            kind in ("input", "file", "read", "wrote")
             and not name.startswith("input name")
             and old is not None
             and new is not None
         ):
             what = name.removeprefix("file ").removeprefix(READ)
+            if name.startswith(WROTE):
+                what = f"{name.removeprefix(WROTE)}, which it wrote and which is no output of it,"
             yield from self._file_differences(what, old, new)
         else:
             yield _leaf_difference(name, old, new)
@@ -460,7 +473,12 @@ class ResultCache:
         if recipe.opened is not None:
             places = [*recipe.outputs.values(), *(path for _, path in recipe.scopes)]
             places += [path for paths in recipe.inputs.values() for path in paths]
-            opened, reason = opened_leaves(recipe.opened, recipe.root, places, started, self._digester())
+            environ = {
+                name: value
+                for name, value in os.environ.items()
+                if f"environment {name}" not in recipe.static and f"secret {name}" not in recipe.static
+            }
+            opened, reason = opened_leaves(recipe.opened, recipe.root, places, started, self._digester(), environ)
             if reason:
                 return reason
         store = self.content(recipe.store)
@@ -485,7 +503,10 @@ class ResultCache:
                 leaves={**claim.leaves, **opened},
                 outputs=outputs,
             )
-            return "" if self.index.commit(entry, claim) else "another run has taken its place meanwhile"
+            if not self.index.commit(entry, claim):
+                return "another run has taken its place meanwhile"
+            self._left.add(entry)
+            return ""
 
     # ------------------------------------------------------------------------------------------------------ removing
 
@@ -598,7 +619,7 @@ def close_cache(cache: ResultCache) -> None:
 
 def _named(leaves: Mapping[str, str]) -> dict[str, str]:
     """Return leaves without those of files that only the run has told."""
-    return {name: text for name, text in leaves.items() if not name.startswith(READ)}
+    return {name: text for name, text in leaves.items() if not name.startswith(OPENED)}
 
 
 def tell_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
@@ -615,7 +636,9 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
         return f"{name} was added" + ("" if silent else f": {_short(new or '')}")
     if new is None:
         return f"{name} was removed"
-    if kind == "code" and old.startswith(DIGEST) and new.startswith(DIGEST):
+    if kind == "variable" and new == ABSENT:
+        return f"{name} is not set now"
+    if kind in ("code", "variable") and old.startswith(DIGEST) and new.startswith(DIGEST):
         return f"{name} changed"
     return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
 

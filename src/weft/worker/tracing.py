@@ -2,9 +2,9 @@
 
 This code is loaded only for commands whose opened files are asked for; it imports nothing of Weft. `install` runs in
 the child of the guardian between fork and exec: it adds a filter of system calls (`seccomp`) whose listener goes to the
-guardian. All descendants of the command inherit the filter. Each call that opens, renames, links or executes a file
-waits until the guardian has read its path (`CallListener`) and lets it go on, unchanged. See the manual pages
-seccomp(2) and seccomp_unotify(2).
+guardian. All descendants of the command inherit the filter. Each call of `CALLS`, such as one that opens, renames or
+executes a file, waits until the guardian has read its paths (`CallListener`) and lets it go on, unchanged. See the
+manual pages seccomp(2) and seccomp_unotify(2).
 
 The filter needs the privilege of an administrator, or a command that cannot gain privileges (`no_new_privs`), such as
 by `sudo`. Files that are opened through `io_uring`, or by another process on behalf of the command, are not seen.
@@ -26,38 +26,87 @@ if TYPE_CHECKING:
 else:
     import _socket as socket
 
-OPEN, CREATE, RENAME, LINK = "open", "creat", "rename", "link"
-OPEN_AT, OPEN_AT_2, RENAME_AT, LINK_AT = "openat", "openat2", "renameat", "linkat"
-EXECUTE, EXECUTE_AT = "execve", "execveat"
+OPEN, CREATE, MAKE, SYMLINK, RENAME, LINK = "open", "create", "make", "symlink", "rename", "link"
+REMOVE, FOLLOW, EXECUTE = "remove", "follow", "execute"
+HERE = -1
+CALLS: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {
+    "open": (OPEN, ((HERE, 0),)),
+    "openat": (OPEN, ((0, 1),)),
+    "openat2": (OPEN, ((0, 1),)),
+    "creat": (CREATE, ((HERE, 0),)),
+    "mkdir": (MAKE, ((HERE, 0),)),
+    "mkdirat": (MAKE, ((0, 1),)),
+    "mknod": (MAKE, ((HERE, 0),)),
+    "mknodat": (MAKE, ((0, 1),)),
+    "symlink": (SYMLINK, ((HERE, 1),)),
+    "symlinkat": (SYMLINK, ((1, 2),)),
+    "rename": (RENAME, ((HERE, 0), (HERE, 1))),
+    "renameat": (RENAME, ((0, 1), (2, 3))),
+    "renameat2": (RENAME, ((0, 1), (2, 3))),
+    "link": (LINK, ((HERE, 0), (HERE, 1))),
+    "linkat": (LINK, ((0, 1), (2, 3))),
+    "unlink": (REMOVE, ((HERE, 0),)),
+    "rmdir": (REMOVE, ((HERE, 0),)),
+    "unlinkat": (REMOVE, ((0, 1),)),
+    "chdir": (FOLLOW, ((HERE, 0),)),
+    "readlink": (FOLLOW, ((HERE, 0),)),
+    "readlinkat": (FOLLOW, ((0, 1),)),
+    "execve": (EXECUTE, ((HERE, 0),)),
+    "execveat": (EXECUTE, ((0, 1),)),
+}
+"""What the reported calls do, and where their paths are: the arguments with the folder, or `HERE`, and with the text.
+
+A call with two paths has the old one first. The flags of `OPEN` follow its text.
+"""
+BY_NUMBER = ("execveat", "linkat", "readlinkat")
+"""Calls in which an empty text stands for the file of the descriptor."""
 MACHINES: dict[str, tuple[int, int, dict[int, str]]] = {
     "x86_64": (
         0xC000003E,
         317,
         {
-            2: OPEN,
-            59: EXECUTE,
-            82: RENAME,
-            85: CREATE,
-            86: LINK,
-            257: OPEN_AT,
-            264: RENAME_AT,
-            265: LINK_AT,
-            316: RENAME_AT,
-            322: EXECUTE_AT,
-            437: OPEN_AT_2,
+            2: "open",
+            59: "execve",
+            80: "chdir",
+            82: "rename",
+            83: "mkdir",
+            84: "rmdir",
+            85: "creat",
+            86: "link",
+            87: "unlink",
+            88: "symlink",
+            89: "readlink",
+            133: "mknod",
+            257: "openat",
+            258: "mkdirat",
+            259: "mknodat",
+            263: "unlinkat",
+            264: "renameat",
+            265: "linkat",
+            266: "symlinkat",
+            267: "readlinkat",
+            316: "renameat2",
+            322: "execveat",
+            437: "openat2",
         },
     ),
     "aarch64": (
         0xC00000B7,
         277,
         {
-            37: LINK_AT,
-            38: RENAME_AT,
-            56: OPEN_AT,
-            221: EXECUTE,
-            276: RENAME_AT,
-            281: EXECUTE_AT,
-            437: OPEN_AT_2,
+            33: "mknodat",
+            34: "mkdirat",
+            35: "unlinkat",
+            36: "symlinkat",
+            37: "linkat",
+            38: "renameat",
+            49: "chdir",
+            56: "openat",
+            78: "readlinkat",
+            221: "execve",
+            276: "renameat2",
+            281: "execveat",
+            437: "openat2",
         },
     ),
 }
@@ -78,11 +127,40 @@ LONGEST_PATH = 4096
 MOST_PATHS = 20_000
 """More paths than a key can be checked against: the command then counts as one that was not watched."""
 MOST_MEMORIES = 64
+MOST_INTERPRETERS, LONGEST_LINE = 5, 256
+"""How many programs the kernel looks at to find the one that runs, and how much of their first lines; see execve(2)."""
 AT_ONCE = 64
 """The most calls that the guardian lets go on before it looks at other events."""
-SYSTEM = (b"/usr/", b"/lib", b"/etc/", b"/proc/", b"/sys/", b"/dev/", b"/bin/", b"/sbin/", b"/run/", b"/opt/", b"/nix/")
-LIBRARIES = (b"/lib/python", b"/site-packages")
-"""Folders of the system and of Python's packages, whose files are no inputs."""
+KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from")
+"""The sets of paths that are reported, in the order of the fields of `weft.store.opened.OpenedFiles`."""
+KINDS_OF = {
+    CREATE: ("written", "made"),
+    MAKE: ("written",),
+    SYMLINK: ("written", "made"),
+    RENAME: ("written", "made"),
+    LINK: ("written", "made"),
+    REMOVE: ("removed_from",),
+    FOLLOW: ("followed",),
+}
+FOLLOWING = (OPEN, CREATE, EXECUTE)
+THERE = {MAKE: False, SYMLINK: False, LINK: False, REMOVE: True}
+"""The sets that the path of a call belongs to, which calls follow a link that it ends in, and whether those that
+succeed need something to be there.
+"""
+SYSTEM = tuple(
+    b"/%b/" % name
+    for name in (
+        *(b"bin", b"dev", b"etc", b"lib", b"lib32", b"lib64", b"libx32", b"nix", b"proc", b"sbin", b"sys", b"usr"),
+        *(b"run/" + service for service in (b"dbus", b"lock", b"mount", b"nscd", b"systemd", b"udev", b"user")),
+    )
+)
+DESCRIPTORS = (b"/proc/", b"/dev/fd/")
+PACKAGES = (b"/site-packages/", b"/dist-packages/")
+LIBRARIES = (b"/lib/python", b"/lib64/python")
+"""Folders of the system, of the descriptors of processes, of packages, and how those of an interpreter's library begin.
+
+Their files are no inputs, except what descriptors stand for.
+"""
 
 
 def install(channel: socket.socket) -> None:
@@ -126,25 +204,27 @@ def _listener(architecture: int, seccomp: int, calls: dict[int, str]) -> int:
     return -1
 
 
-def receive(channel: socket.socket) -> CallListener | None:
-    """Return what a process that calls `install` opens from then on; None if the system does not tell it."""
+def receive(channel: socket.socket, folder: bytes) -> CallListener | None:
+    """Return what a process that calls `install` in a folder opens from then on; None if the system does not tell."""
     _, handed, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
-    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder)) if handed else None
+    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder), folder) if handed else None
 
 
 class CallListener:
-    """The paths that a command and its descendants have opened: `read`, `written` and `listed` (folders).
+    """The paths that a command and its descendants have opened, by `KINDS`.
 
-    Paths are absolute, those of `SYSTEM` and `LIBRARIES` left out. `complete` is whether all of them are there.
+    Paths are absolute, those of the system and of libraries left out. What lies below the folder of the command counts
+    wherever that is. `complete` is whether all paths are there.
     """
 
-    def __init__(self, listener: int) -> None:
+    def __init__(self, listener: int, folder: bytes) -> None:
         self.listener = listener
         self.calls = MACHINES[os.uname().machine][2]
-        self.read: set[bytes] = set()
-        self.written: set[bytes] = set()
-        self.listed: set[bytes] = set()
+        self.found: dict[str, set[bytes]] = {kind: set() for kind in KINDS}
         self.complete = True
+        self._below = os.path.realpath(folder) + b"/"
+        self._own_links: set[bytes] = set()
+        self._libraries: dict[bytes, bool] = {}
         self._memories: dict[int, int] = {}
         self._request = bytearray(REQUEST.size)
         self._poll = select.poll()
@@ -189,56 +269,173 @@ class CallListener:
             os.close(memory)
         os.close(self.listener)
 
-    def report(self) -> tuple[list[bytes], list[bytes], list[bytes]] | None:
-        """Return the paths that were read, written and listed; None if some are missing."""
-        return (sorted(self.read), sorted(self.written), sorted(self.listed)) if self.complete else None
+    def report(self) -> list[list[bytes]] | None:
+        """Return the paths of all `KINDS`; None if some are missing."""
+        beside = tuple({os.path.dirname(library) + b"/" for library, is_one in self._libraries.items() if is_one})
+
+        def counts(path: bytes) -> bool:  # what an interpreter loads before its own library tells where it is
+            return path.startswith(self._below) or not path.startswith(beside)
+
+        return [sorted(filter(counts, self.found[kind])) for kind in KINDS] if self.complete else None
 
     def _note(self, pid: int, call: str, args: list[int]) -> None:
-        if call in (OPEN, CREATE, EXECUTE):
-            folder, text = AT_FDCWD, args[0]
-        elif call in (RENAME, LINK):
-            folder, text = AT_FDCWD, args[1]
-        elif call in (RENAME_AT, LINK_AT):
-            folder, text = args[2], args[3]
-        else:
-            folder, text = args[0], args[1]
-        path = self._text(pid, text)
-        if call in (EXECUTE, EXECUTE_AT):  # the memory of the new program is another one
+        what, places = CALLS[call]
+        paths = [
+            self._path(pid, call, AT_FDCWD if folder == HERE else args[folder], args[text]) for folder, text in places
+        ]
+        if what == EXECUTE:  # the memory of the new program is another one
             memory = self._memories.pop(pid, -1)
             if memory >= 0:
                 os.close(memory)
-        if path.startswith(SYSTEM) or not path:  # most are, and nothing more is needed for them
+        *old, path = paths
+        succeeds = all(self._has_source(source, what) for source in old if source)
+        if what == OPEN and path:
+            self._open(path, self._flags(pid, call, args))
+        elif path and what == EXECUTE:
+            self._execute(pid, path)
+        elif path and succeeds and (what not in THERE or os.path.lexists(path) == THERE[what]):
+            for kind in KINDS_OF[what]:
+                self.found[kind].add(path if what != REMOVE else os.path.dirname(path))
+            if what == SYMLINK or (what == RENAME and old[0] in self._own_links):
+                self._own_links.add(path)
+        if sum(len(self.found[kind]) for kind in KINDS[:4]) > MOST_PATHS:  # the others are among these
+            self.complete = False
+            for found in self.found.values():
+                found.clear()
+
+    def _execute(self, pid: int, path: bytes) -> None:
+        """Note a program, and the interpreters that first lines name: the kernel opens these without a call."""
+        for _ in range(MOST_INTERPRETERS):
+            self.found["read"].add(path)
+            try:
+                file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # of a pipe, nobody might write to it
+            except OSError:  # such as one that is not there
+                return
+            try:
+                first, _, _ = os.read(file, LONGEST_LINE).partition(b"\n")
+            finally:
+                os.close(file)
+            named = first[2:].split(None, 1) if first.startswith(b"#!") else []
+            path = self._counted(pid, AT_FDCWD, named[0], follows=True) if named else b""
+            if not path:
+                return
+
+    def _has_source(self, path: bytes, what: str) -> bool:
+        """Note the old path of a file that gets another one, and return whether it is there."""
+        self.found["read"].add(path)
+        there = os.path.lexists(path)
+        if there:
+            if what == LINK:
+                self.found["linked"].add(path)
+            else:
+                self.found["removed_from"].add(os.path.dirname(path))
+        return there
+
+    def _flags(self, pid: int, call: str, args: list[int]) -> int:
+        if call == "openat2":
+            return int.from_bytes(os.pread(self._memory(pid), 8, args[2]), sys.byteorder)
+        return args[1] if call == "open" else args[2]
+
+    def _open(self, path: bytes, flags: int) -> None:
+        """Note a path that is opened."""
+        found = self.found
+        if flags & os.O_PATH:
+            found["followed"].add(path)
+        elif flags & os.O_TMPFILE == os.O_TMPFILE:  # a file without a name, in the folder of this path
             return
+        elif not flags & (os.O_ACCMODE | os.O_CREAT | os.O_TRUNC):
+            found["listed" if flags & os.O_DIRECTORY else "read"].add(path)
+        else:
+            if flags & (os.O_TRUNC | os.O_EXCL) or self._begins(path, flags):
+                found["made"].add(path)
+            elif flags & (os.O_ACCMODE | os.O_CREAT) == os.O_RDWR and path not in found["written"]:
+                found["updated"].add(path)
+            found["written"].add(path)
+
+    def _begins(self, path: bytes, flags: int) -> bool:
+        """Whether a file begins with this call, and is none that several programs add to."""
+        new = flags & os.O_CREAT and not flags & os.O_APPEND and path not in self.found["written"]
+        return bool(new) and not os.path.lexists(path)
+
+    def _path(self, pid: int, call: str, folder: int, text: int) -> bytes:
+        """Return the absolute path of a call at an address of a process; empty: it is none of interest."""
+        path = self._text(pid, text)
+        if not path and call in BY_NUMBER:
+            path = b"."
+        return self._counted(pid, folder, path, follows=CALLS[call][0] in FOLLOWING)
+
+    def _counted(self, pid: int, folder: int, path: bytes, *, follows: bool) -> bytes:
+        """Return the absolute path of one that a process has from a folder, or empty; with its last link or without."""
+        if path.startswith(DESCRIPTORS):
+            path = self._behind(pid, path)
+        if not path or (path.startswith(SYSTEM) and not path.startswith(self._below)):  # most are
+            return b""
         if not path.startswith(b"/"):
             number = folder & 0xFFFFFFFF
             place = f"/proc/{pid}/cwd" if number == AT_FDCWD & 0xFFFFFFFF else f"/proc/{pid}/fd/{number}"
             path = os.fsencode(os.readlink(place)) + b"/" + path
-        path = os.path.normpath(path)
-        if (path + b"/").startswith(SYSTEM) or any(part in path for part in LIBRARIES):
-            return
-        paths = self._paths(pid, call, args)
-        if paths is not None:
-            paths.add(path)
-        if len(self.read) + len(self.written) + len(self.listed) > MOST_PATHS:
-            self.complete = False
-            self.read.clear()
-            self.written.clear()
-            self.listed.clear()
+        path = self._without_ups(path)
+        if self._own_links:
+            path = self._without_own_links(path, follows=follows)
+        return b"" if self._is_installed(path) else path
 
-    def _paths(self, pid: int, call: str, args: list[int]) -> set[bytes] | None:
-        """Return the set that the path of a call belongs to; None if the call neither reads nor writes."""
-        if call in (EXECUTE, EXECUTE_AT):
-            return self.read
-        if call in (CREATE, RENAME, RENAME_AT, LINK, LINK_AT):
-            return self.written
-        flags = args[1] if call == OPEN else args[2]
-        if call == OPEN_AT_2:
-            flags = int.from_bytes(os.pread(self._memory(pid), 8, args[2]), sys.byteorder)
-        if flags & os.O_PATH:
-            return None
-        if flags & (os.O_ACCMODE | os.O_CREAT | os.O_TRUNC):
-            return self.written
-        return self.listed if flags & os.O_DIRECTORY else self.read
+    def _without_own_links(self, path: bytes, *, follows: bool) -> bytes:
+        """Return a path without the links that the command has made, which may be gone at its end."""
+        head = path if follows else os.path.dirname(path)
+        place = head
+        while len(place) > 1:
+            if place in self._own_links:
+                return os.path.realpath(head) + path[len(head) :]
+            place = os.path.dirname(place)
+        return path
+
+    def _is_installed(self, path: bytes) -> bool:
+        """Whether a path is one of the system, of a package, or of an interpreter's own library."""
+        inside = (path + b"/").startswith(self._below)
+        if not inside and (path + b"/").startswith(SYSTEM):
+            return True
+        judged = path[len(self._below) - 1 :] + b"/" if inside else path + b"/"
+        return any(part in judged for part in PACKAGES) or any(
+            self._has_library(judged, path[: len(path) + 1 - len(judged)], part) for part in LIBRARIES
+        )
+
+    def _has_library(self, path: bytes, above: bytes, beginning: bytes) -> bool:
+        """Whether a path below another one leads through the library of an interpreter, which it knows by `os.py`."""
+        at = path.find(beginning)
+        while at >= 0:
+            end = path.index(b"/", at + len(beginning))
+            library = above + path[:end]
+            if library not in self._libraries:
+                self._libraries[library] = os.path.exists(library + b"/os.py")
+            if self._libraries[library]:
+                return True
+            at = path.find(beginning, end)
+        return False
+
+    def _behind(self, pid: int, path: bytes) -> bytes:
+        """Return what a path means that leads through a descriptor or a folder of a process; empty: no file."""
+        parts = path.split(b"/", 5)  # "", "proc", the process, "fd", the number, the rest
+        if parts[1] == b"dev":
+            parts = [b"", b"proc", b"self", *path.split(b"/", 4)[2:]]
+        own = parts[2] in (b"self", b"thread-self")
+        steps = 5 if parts[3:4] == [b"fd"] else 4 if parts[3:4] in ([b"cwd"], [b"root"]) else 0
+        if not steps or len(parts) < steps or not (own or parts[2].isdigit()):
+            return b""
+        process = b"%d" % pid if own else parts[2]
+        target = os.readlink(b"/".join((b"/proc", process, *parts[3:steps])))
+        if not target.startswith(b"/") or target.endswith(b" (deleted)"):
+            return b""
+        return b"/".join((target.rstrip(b"/"), *parts[steps:])) or b"/"
+
+    def _without_ups(self, path: bytes) -> bytes:
+        """Return a normal path: the folder above one that a link leads to is that of the link's target."""
+        while (at := (path + b"/").find(b"/../", 1)) > 0:
+            folder = os.path.normpath(path[:at])
+            real = os.path.realpath(folder)
+            if real != folder:
+                self.found["followed"].add(folder)
+            path = os.path.dirname(real).rstrip(b"/") + path[at + 3 :] or b"/"
+        return os.path.normpath(path)
 
     def _text(self, pid: int, at: int) -> bytes:
         """Return the path at an address of a process; OSError: it has none there, or has ended."""

@@ -47,7 +47,10 @@ def test_reads_of_all_descendants_by_any_path(folder):
 def test_writes_renames_and_links(folder):
     found = opened(folder, "echo > new; echo >> d/b; mv new newer; ln a twin; cat newer")
     assert below(folder, found.written) == ["d/b", "new", "newer", "twin"]
-    assert below(folder, found.read) == ["newer"]
+    assert below(folder, found.made) == ["new", "newer", "twin"]
+    assert below(folder, found.read) == ["a", "new", "newer"]
+    assert below(folder, found.linked) == ["a"]
+    assert found.removed_from == (str(folder),)
 
 
 def test_folders_that_are_listed_and_programs_that_are_run(folder):
@@ -63,12 +66,112 @@ def test_paths_relative_to_an_open_folder(folder):
     assert "d/b" in below(folder, opened(folder, f'{sys.executable} -I -S -c "{code}"').read)
 
 
+def test_paths_that_are_entered_and_links_that_are_read(folder):
+    (folder / "l").symlink_to("d")
+    found = opened(folder, "cd l; cat b; cd ..; readlink l; cat l/../a; cat d/../a")
+    assert below(folder, found.followed) == ["l"]
+    assert below(folder, found.read) == ["a", "d/b"]
+
+
+def test_folders_links_and_removals(folder):
+    (folder / "l").symlink_to("d")
+    found = opened(folder, "mkdir new d || true; ln -s d l2; rm -f none d/b; rmdir new; ln -sT a l2 || true")
+    assert below(folder, found.written) == ["l2", "new"]
+    assert set(found.removed_from) == {str(folder), str(folder / "d")}
+
+
+def test_files_that_begin_with_an_open_and_those_that_are_changed(folder):
+    (folder / "log").write_text("")
+    code = "import os; open('a', 'r+'); open('log', 'a'); open('log2', 'a'); open('w', 'w'); open('w', 'r+')"
+    code += "; os.open('db', os.O_RDWR | os.O_CREAT); os.open('d/b', os.O_RDWR | os.O_CREAT)"
+    found = opened(folder, f'{sys.executable} -I -S -c "{code}"')
+    assert below(folder, found.made) == ["db", "w"]
+    assert below(folder, found.updated) == ["a"]
+    assert below(folder, found.written) == ["a", "d/b", "db", "log", "log2", "w"]
+
+
 def test_nothing_of_the_system_or_of_packages(folder):
     found = opened(
         folder, f'ls /proc /etc > /dev/null; cat /etc/hostname > /dev/null; {sys.executable} -c "import json"'
     )
     assert not [path for path in (*found.read, *found.listed) if path.startswith(("/etc", "/usr", "/proc"))]
     assert not [path for path in found.read if path.endswith("json/__init__.py")]
+
+
+def test_what_descriptors_and_folders_of_processes_stand_for(folder):
+    (folder / "tool").write_text("#!/bin/sh\n")
+    (folder / "tool").chmod(0o755)
+    code = """
+import os
+def of(name): return os.open(name, os.O_PATH)
+open(f"/proc/self/fd/{of('a')}").read()
+open(f"/dev/fd/{of('d')}/b").read()
+open(f"/proc/{os.getpid()}/cwd/d/../c").read()
+os.execve(of("tool"), ["tool"], os.environ)
+"""
+    (folder / "c").write_text("")
+    (folder.parent / "code.py").write_text(code)
+    found = opened(folder, f"{sys.executable} -I -S ../code.py; cat /dev/fd/0 < d/b")
+    assert below(folder, found.read) == ["a", "c", "d/b", "tool"]
+    assert below(folder, found.followed) == ["a", "d", "tool"]
+
+
+def test_what_is_opened_through_links_that_the_command_makes_itself(folder):
+    found = opened(
+        folder, "ln -s a one; cat one; rm one; ln -s ../work/d one; cat one/b; echo > one/c; mv one two; cat two/c"
+    )
+    assert below(folder, found.read) == ["a", "d/b", "d/c", "one"]
+    assert below(folder, found.written) == ["d/c", "one", "two"]
+
+
+def test_the_interpreter_of_a_script_counts(folder):
+    for name, first in (("tool", f"{folder}/d/one -x"), ("d/one", "../work/two"), ("two", "/bin/sh")):
+        (folder / name).write_text(f"#! {first}\n")
+        (folder / name).chmod(0o755)
+    assert {"tool", "d/one", "two"} <= set(below(folder, opened(folder, "./tool").read))
+
+
+def test_a_pipe_that_cannot_be_executed_holds_nobody_up(folder):
+    os.mkfifo(folder / "pipe", 0o755)
+    assert "pipe" in below(folder, opened(folder, "./pipe || true").read)
+
+
+def test_folders_with_the_names_of_others_are_no_libraries(folder):
+    names = ["lib/python/a", "lib/python3.11/a", "lib/python_tools/a", "site-packages-data/a", "opt/lib64/python/b"]
+    installed = ["lib/python3.12/os.py", "lib/python3.12/a", "env/lib/python/site-packages/a", "dist-packages/a"]
+    for name in (*names, *installed):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    found = opened(folder, f"cat {' '.join((*names, *installed))}; cat {folder}/lib/python/a")
+    assert below(folder, found.read) == sorted(names)
+
+
+def test_what_lies_below_the_folder_of_the_command_counts_wherever_that_is(tmp_path):
+    folder = tmp_path / "lib" / "python3.12" / "site-packages" / "work"
+    folder.mkdir(parents=True)
+    (folder.parents[1] / "os.py").write_text("")
+    for place in (folder, folder.parent):
+        (place / "a").write_text("")
+    found = opened(folder, "cat a; cat ../a")
+    assert found.read == (f"{folder}/a",)
+
+
+def test_libraries_of_an_interpreter_do_not_count_but_its_folder_does(folder, tmp_path):
+    for name in ("lib/python3.12/os.py", "lib/libpython.so", "data/a"):
+        (tmp_path / "conda" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "conda" / name).write_text("")
+    found = opened(folder, "cd ../conda; cat lib/libpython.so data/a lib/python3.12/os.py")
+    assert [path for path in found.read if "conda" in path] == [f"{tmp_path}/conda/data/a"]
+
+
+@pytest.mark.parametrize("path", ["/opt/none/x", "/library/x", "/run/media/none/x", "/run/none"])
+def test_places_of_data_that_begin_as_those_of_the_system(folder, path):
+    assert path in opened(folder, f"cat {path} || true").read
+
+
+@pytest.mark.parametrize("path", ["/lib64/none", "/run/user/0/none", "/usr/none", "/etc/none"])
+def test_places_of_the_system(folder, path):
+    assert path not in opened(folder, f"cat {path} || true").read
 
 
 def test_it_ends_as_any_other_command(folder):

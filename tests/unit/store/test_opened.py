@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.store.digests import ABSENT, LEFT_OUT, Digester
-from weft.store.opened import READ, OpenedFiles, leaves_now, opened_leaves
+from weft.store.opened import READ, VARIABLE, WROTE, OpenedFiles, leaves_now, opened_leaves
 
 
 class Nothing:
@@ -35,10 +35,12 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def leaves(root: Path, digester: Digester, known=(), started: float | None = None, **opened: list[str]):
+def leaves(root: Path, digester: Digester, known=(), started: float | None = None, environ=None, **opened: list[str]):
     paths = {kind: [os.path.normpath(os.path.join(root, name)) for name in names] for kind, names in opened.items()}
     at = time.time() + 60 if started is None else started
-    return opened_leaves(OpenedFiles(**paths), str(root), [str(root / name) for name in known], at, digester)
+    return opened_leaves(
+        OpenedFiles(**paths), str(root), [str(root / name) for name in known], at, digester, environ or {}
+    )
 
 
 def names(found) -> list[str]:
@@ -54,12 +56,12 @@ def test_files_count_by_their_place_in_the_project(root, digester, tmp_path):
 
 def test_what_counts_already_or_was_changed_does_not(root, digester):
     found = leaves(root, digester, known=["d"], started=0, read=["a", "d/b", "gone"], written=["a", "gone"])
-    assert names(found) == []
+    assert names(found) == [f"{WROTE}a"]
 
 
 def test_a_file_that_was_written_within_a_tick_of_the_clock_is_changed(root, digester):
     at = os.stat(root / "a").st_ctime + 0.004
-    assert names(leaves(root, digester, started=at, written=["a"])) == []
+    assert names(leaves(root, digester, started=at, written=["a"])) == [f"{WROTE}a"]
     assert names(leaves(root, digester, started=at, read=["a"])) == ["a"]
 
 
@@ -72,6 +74,13 @@ def test_hidden_folders_and_packages_do_not_but_hidden_files_do(root, digester):
     assert names(found) == [".env"]
 
 
+def test_a_project_in_a_folder_of_packages_or_a_hidden_one_counts(tmp_path, digester):
+    root = tmp_path / ".cache" / "lib" / "python3.11" / "site-packages" / "project"
+    (root / "lib" / "python").mkdir(parents=True)
+    (root / "lib" / "python" / "a").write_text("")
+    assert names(leaves(root, digester, read=["lib/python/a", "../other"])) == ["lib/python/a"]
+
+
 def test_a_compiled_module_stands_for_its_source(root, digester):
     assert names(leaves(root, digester, read=["pk/__pycache__/__init__.cpython-311.pyc"])) == ["pk/__init__.py"]
 
@@ -82,10 +91,90 @@ def test_names_in_a_folder_count_unless_it_was_written_to_or_has_code(root, dige
     assert names(leaves(root, digester, listed=["d"], written=["d/new"])) == []
 
 
+def test_files_that_were_looked_for_and_not_there_count_wherever_they_would_be(root, digester, tmp_path):
+    found = leaves(root, digester, read=["none", "../none", ".git/none"], listed=["nowhere"], followed=["nolink"])
+    assert found[0] == {READ + name: ABSENT for name in (f"{tmp_path}/none", "nolink", "none", "nowhere")}
+
+
 def test_names_in_folders_that_others_use_do_not_count(root, digester, tmp_path):
     (tmp_path / "data").mkdir()
     found = leaves(root, digester, listed=["..", "/", "/tmp", os.path.expanduser("~"), str(tmp_path / "data")])
     assert names(found) == [f"{tmp_path}/data/"]
+
+
+def test_links_on_the_way_to_a_folder_count_but_those_that_the_execution_made_do_not(root, digester):
+    (root / "d" / "here").symlink_to(".")
+    (root / "current").symlink_to("d/here")
+    (root / "own").symlink_to("d")
+    before, _ = leaves(root, digester, followed=["current", "own", "d"], read=["a"], written=["own"])
+    assert before == {"link current": "d/here", "link d/here": ".", **leaves(root, digester, read=["a"])[0]}
+    (root / "current").unlink()
+    assert leaves_now(before, str(root), digester)["link current"] == ABSENT
+    (root / "current").symlink_to("pk")
+    assert leaves_now(before, str(root), digester)["link current"] == "pk"
+
+
+def test_a_link_to_a_folder_counts_only_where_its_files_are_named_by_its_target(root, digester):
+    (root / "current").symlink_to("d")
+    assert names(leaves(root, digester, listed=["current"], read=["current/b"])) == ["current/", "current/b"]
+    assert "link current" in leaves(root, digester, listed=["current"], read=["d/b"])[0]
+
+
+def test_a_link_that_leads_nowhere_and_one_to_itself_count_by_their_texts(root, digester):
+    (root / "none").symlink_to("gone")
+    (root / "loop").symlink_to("loop")
+    assert leaves(root, digester, followed=["none", "loop"])[0] == {
+        "link loop": "loop",
+        "link none": "gone",
+        "read loop": ABSENT,
+        "read none": ABSENT,
+    }
+
+
+def test_files_that_an_execution_made_and_left_are_a_part_of_its_result(root, digester):
+    (root / "link").symlink_to("a")
+    (root / "logs").mkdir()
+    for name in ("logs/one", "train.log"):
+        (root / name).write_text("")
+    made = ["a", "link", "d", ".git/HEAD", "gone", "logs/one", "train.log"]
+    before, _ = leaves(root, digester, started=0, written=made, made=made)
+    assert list(before) == [WROTE + name for name in ("a", "d", "link")]
+    assert leaves(root, digester, started=0, written=["a", "pk"])[0] == {f"{WROTE}a": "+"}, "added to or changed"
+    assert leaves(root, digester, started=0, known=["d"], written=["d/b"], made=["d/b"]) == ({}, "")
+    (root / "d" / "b").write_text("other")
+    (root / "a").unlink()
+    (root / "link").unlink()
+    (root / "link").symlink_to("d")
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if before[name] != after[name]] == list(before)
+    assert after[WROTE + "a"] == ABSENT
+
+
+def test_variables_that_name_what_was_opened_count(root, digester, monkeypatch):
+    environ = {
+        "FILE": "a",
+        "FOLDER": str(root / "d"),
+        "LIST": f"/none:{root}/d/b",
+        "OPTIONS": f"--in={root}/a --secret=word",
+        "PWD": str(root / "d"),
+        "PROJECT": str(root),
+        "OTHER": "pk",
+        "MADE": "made",
+        "WORDS": "not a word",
+    }
+    (root / "made").write_text("")
+    before, _ = leaves(root, digester, environ=environ, read=["a", "d/b", "made"], written=["made"])
+    variables = {name.removeprefix(VARIABLE): text for name, text in before.items() if name.startswith(VARIABLE)}
+    assert list(variables) == ["FILE", "FOLDER", "LIST", "OPTIONS"]
+    assert variables["FILE"] == "a"
+    assert not any("word" in text for text in variables.values()), "a list may have more than paths in it"
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert leaves_now(before, str(root), digester) == before
+    monkeypatch.delenv("FILE")
+    monkeypatch.setenv("OPTIONS", "")
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if before[name] != after[name]] == [VARIABLE + "FILE", VARIABLE + "OPTIONS"]
 
 
 def test_what_changes_is_seen(root, digester):
@@ -102,6 +191,38 @@ def test_what_changes_is_seen(root, digester):
 def test_a_file_that_others_change_meanwhile_spoils_the_result(root, digester):
     found = leaves(root, digester, read=["a"], started=0)
     assert found == ({}, "what it reads changed while it ran: a")
+
+
+def test_a_folder_whose_names_others_change_meanwhile_spoils_the_result(root, digester):
+    found = leaves(root, digester, listed=["d"], started=0)
+    assert found == ({}, "the names in a folder that it lists changed while it ran: d")
+    assert names(leaves(root, digester, listed=["d"], removed_from=["d"], started=0)) == [], "it did that itself"
+
+
+def test_a_link_that_others_change_meanwhile_spoils_the_result(root, digester):
+    (root / "current").symlink_to("d")
+    at = os.lstat(root / "current").st_ctime
+    found = leaves(root, digester, read=["current/b"], started=at)
+    assert found == ({}, "a link that it goes through changed while it ran: current")
+    found = leaves(root, digester, read=["current/b"], written=["current"], started=at)
+    assert found[1] != "a link that it goes through changed while it ran: current"
+
+
+def test_a_file_that_is_opened_to_be_changed_and_changes_spoils_the_result(root, digester):
+    found = leaves(root, digester, written=["a"], updated=["a"], started=0)
+    assert found == ({}, "it or another program changed what it reads while it ran: a")
+    assert names(leaves(root, digester, written=["a"], updated=["a"])) == ["a"]
+
+
+def test_a_new_name_that_the_execution_gives_to_a_file_does_not_change_it(root, digester):
+    at = os.stat(root / "a").st_mtime + 1
+    os.utime(root / "a", (at - 10, at - 10))
+    (root / "twin").hardlink_to(root / "a")
+    found = leaves(root, digester, read=["a", "twin"], written=["twin"], made=["twin"], linked=["a"], started=at - 5)
+    assert names(found) == ["a", f"{WROTE}twin"]
+    os.utime(root / "a")
+    found = leaves(root, digester, read=["a"], linked=["a"], started=at - 5)
+    assert found[1] == "what it reads changed while it ran: a"
 
 
 def test_a_large_file_counts_by_size_and_time(root, digester, monkeypatch):

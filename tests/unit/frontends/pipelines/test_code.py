@@ -8,7 +8,7 @@ import pytest
 from weft.frontends.pipelines.code import modules, statements
 from weft.frontends.pipelines.code.dependencies import leaves
 from weft.model.errors import ProgramError
-from weft.store.results import DIGEST
+from weft.store.digests import DIGEST
 
 STEPS = '''
 """Steps."""

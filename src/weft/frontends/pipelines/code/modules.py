@@ -29,7 +29,7 @@ from weft.frontends.pipelines.code.statements import (
     syntax_digest,
 )
 from weft.model.errors import ProgramError
-from weft.store.results import DIGEST
+from weft.store.digests import DIGEST
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.code.path_texts import PathText
