@@ -242,6 +242,25 @@ def test_a_view_reads_what_its_variables_were():
 
 
 @MODES
+def test_a_dropped_table_is_named_by_the_views_and_queries_that_read_it(mode):
+    with weft.SqlContext(mode=mode, workers=1) as context:
+        context.sql("CREATE TABLE a AS SELECT range AS k FROM range(5)")
+        context.sql("CREATE VIEW b (s) AS SELECT sum(k) FROM a")
+        context.sql("CREATE VIEW c AS WITH own AS (FROM b) SELECT s FROM own")
+        made, through = context.sql("SELECT k + 1 AS k FROM a"), context.sql("FROM c")
+        context.sql("DROP TABLE a")
+        for read in (lambda: context.sql("FROM c"), through.rows, lambda: list(through.batches())):
+            with pytest.raises(SqlError, match="the view b reads the table a, which is gone") as told:
+                read()
+            assert told.value.hint == 'Make a again, or drop the view: DROP VIEW "b".'
+        with pytest.raises(SqlError, match="Table with name a does not exist") as told:
+            made.rows()
+        assert "pg_" not in told.value.hint
+        context.sql("CREATE TABLE a AS SELECT 7 AS k")
+        assert (made.rows(), through.rows(), context.sql("FROM c").rows()) == ([(8,)], [(7,)], [(7,)])
+
+
+@MODES
 def test_copy_writes_below_granted_folders(folder, mode):
     with weft.SqlContext(mode=mode, allow=[folder / "data"]) as context:
         context.register("people", PEOPLE)

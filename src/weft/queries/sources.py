@@ -16,6 +16,7 @@ from pyarrow import compute
 
 from weft.frontends.sql.tables import READERS, FileTable, ViewTable
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
+from weft.model.wording import type_of
 from weft.store.filesystems import is_url
 from weft.store.remote import matching, shown, stamp_at
 
@@ -33,7 +34,10 @@ class Grants:
         if isinstance(allow, str | os.PathLike):
             allow = [allow]
         self.folders: list[str] = []
-        for one in [os.fspath(each) for each in allow or ()]:
+        listed: list[Any] = list(allow or ()) if isinstance(allow, Iterable | None) else [allow]
+        for wrong in [one for one in listed if not isinstance(one, str | os.PathLike)]:
+            raise UsageError(f"allow has {type_of(wrong)}", hint="Give paths or URLs of folders: allow=['data'].")
+        for one in [os.fspath(each) for each in listed]:
             root = one.rstrip("/") if is_url(one) else os.path.realpath(one)
             self.folders.append(f"{root}/")
         self._own = [f"{os.path.realpath('.')}/"] if allow is None else []
