@@ -16,7 +16,7 @@ from weft.operators.regions import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
-    from weft.frontends.tensors.types import DType
+    from weft.frontends.tensors.types import DType, NumpyArray
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
@@ -248,6 +248,14 @@ def narrowed(node: ArrayNode, touched: Sequence[tuple[int, int]]) -> tuple[Array
     else:
         part = Part(array, begin, tuple([cut.size for cut in grid]), node.dtype)
     return from_array(part, grid, node.dtype), begin
+
+
+def held(node: ArrayNode) -> NumpyArray | None:
+    """Return the values of an array that a caller has given as a number or an array of NumPy in memory; else None."""
+    if node.fn is _filled:
+        return np.full(node.shape, node.kwargs["value"], node.dtype) if not node.grid else None
+    source = node.kwargs["source"] if node.fn is _slice_of else None
+    return source.array if source is not None and source.in_memory else None
 
 
 def is_source(node: ArrayNode) -> bool:
