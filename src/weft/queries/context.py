@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -25,6 +26,7 @@ from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import ConflictError, DefinitionError, NotFoundError, SqlError, UsageError, WeftError
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
+from weft.queries.advice import advised
 from weft.queries.executing import executed
 from weft.queries.query import ROWS, Query, plain
 from weft.queries.sources import (
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.tables import TableSplits
     from weft.model.clusters import ClusterOptions
+    from weft.queries.advice import Variables
     from weft.queries.query import Parameters
     from weft.queries.sources import SqlTable, Stamps
     from weft.queries.statements import Statement
@@ -268,16 +271,17 @@ class SqlContext:
             )
         statement, parameters = self._read(text), plain_parameters(parameters)
         tables = self._found(statement.query, caller)
+        known = partial(variable, caller)
         if statement.action == "select":
-            return Query(self, text, parameters, mode, tables, bubbles)
+            return Query(self, text, parameters, mode, tables, bubbles, known)
         if statement.action == "view":
-            count = self._define(statement, tables)
+            count = self._define(statement, tables, known)
         elif statement.action == "drop":
             count = self._drop(statement)
         elif statement.action == "insert":
             count = self._insert(statement, text, parameters, tables)
         elif statement.query:
-            rows = Query(self, statement.query, parameters, mode, tables, bubbles)
+            rows = Query(self, statement.query, parameters, mode, tables, bubbles, known)
             count = self._copy(statement, rows) if statement.action == "copy" else self._make(statement, rows)
         else:
             count = self._make_empty(statement, text)
@@ -332,10 +336,10 @@ class SqlContext:
             hint=f"Write CREATE OR REPLACE, or drop it first: DROP TABLE {statement.name}.",
         )
 
-    def _define(self, statement: Statement, tables: Mapping[str, SqlTable]) -> int:
+    def _define(self, statement: Statement, tables: Mapping[str, SqlTable], known: Variables) -> int:
         if self._is_there(statement):
             return 0
-        Query(self, statement.query, None, "whole", tables)
+        Query(self, statement.query, None, "whole", tables, variable=known)
         for name, table in tables.items():  # a view outlives the variables of its caller
             self._add(name, table)
         self._add(statement.name, ViewTable(statement.name, statement.body))
@@ -387,7 +391,7 @@ class SqlContext:
             try:
                 executed(connection, changed, parameters)
             except duckdb.Error as error:
-                raise mistake_in_place(error, text, statement.at, statement.end, ROWS) from None
+                raise advised(mistake_in_place(error, text, statement.at, statement.end, ROWS)) from None
             more, count = self._stored(connection, known, described(connection))
         self._add(known, replace(table, files=table.files + more.files))
         return count

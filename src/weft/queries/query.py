@@ -32,6 +32,7 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, SqlError, TaskError, UsageError
 from weft.model.wording import counted
+from weft.queries.advice import DIFFERENT_FILES, advised, no_variable
 from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, to_pandas, with_own_names
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import TaskContext, TaskInput
     from weft.model.errors import WeftError
+    from weft.queries.advice import Variables
     from weft.queries.sources import SqlTable
     from weft.runtime.run import Results
     from weft.wiring.session import Session
@@ -137,6 +139,7 @@ class Query:
         mode: str,
         tables: Mapping[str, SqlTable] = MappingProxyType({}),
         bubbles: str = "batch",
+        variable: Variables = no_variable,
     ) -> None:
         self.text = text
         self._bubbles = bubbles
@@ -152,9 +155,9 @@ class Query:
         self._reading: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
         self._mistaken: WeftError | None = None  # what the task that ran the whole query found wrong with its text
-        self._described = self._check()
+        self._described = self._check(variable)
 
-    def _check(self) -> list[tuple[str, str]]:
+    def _check(self, variable: Variables) -> list[tuple[str, str]]:
         """Return the columns with their types; SqlError: the query cannot run."""
         with self._home.connected(self._tables) as connection:
             if not self._parameters:
@@ -172,10 +175,10 @@ class Query:
             try:
                 described = connection.execute(f"DESCRIBE\n{self.text}", self._parameters).fetchall()
             except duckdb.Error as error:
-                raise self._mistake(error, first_line=2, check=check) from None
+                raise self._mistake(error, variable, first_line=2, check=check) from None
         return [(row[0], row[1]) for row in described]
 
-    def _mistake(self, error: duckdb.Error, **known: Any) -> WeftError:
+    def _mistake(self, error: Exception, variable: Variables = no_variable, **known: Any) -> WeftError:
         """Return the error of Weft for one of DuckDB about the text, with what else is `known`, as for `mistake`.
 
         A view whose table was dropped is no table for DuckDB.
@@ -185,7 +188,7 @@ class Query:
                 self._home.check_views(self.text)
             except SqlError as told:
                 return told
-        return mistake(error, self.text, **known)
+        return advised(mistake(error, self.text, **known), variable)
 
     def as_table(self, name: str, home: QueryHome) -> ViewTable | pa.Table:
         """Return the rows as a table of `home`: as a view if all that the query reads is there, else its rows."""
@@ -280,7 +283,7 @@ class Query:
             except OSError as error:  # so Arrow passes on what DuckDB meets between two batches
                 if error.errno is not None or not _OF_DUCKDB.match(str(error)):
                     raise
-                raise mistake(error, self.text) from None
+                raise self._mistake(error) from None
             finally:
                 with self._interrupting:  # DuckDB may not interrupt a connection while it is closed
                     self._reading = None
@@ -496,8 +499,9 @@ class Query:
                 return interruptible(
                     ctx, connection, lambda: connection.execute(self.text, self._parameters).to_arrow_table()
                 )
-            except _OF_TEXT as error:
-                self._mistaken = self._mistake(error)
+            except duckdb.Error as error:
+                if isinstance(error, _OF_TEXT) or DIFFERENT_FILES in str(error):
+                    self._mistaken = self._mistake(error)
                 raise
 
 
