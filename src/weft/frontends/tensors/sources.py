@@ -29,10 +29,11 @@ def _filled(place: ChunkPlace, value: Any) -> Callable[[Any], None]:
 
 
 def _counted(place: ChunkPlace, start: Any, step: Any, dtype: DType) -> Any:
-    lo, n = place.begin[0], place.shape[0]
-    if dtype.kind in "iu" and isinstance(start, int) and isinstance(step, int):
-        return (np.arange(lo, lo + n) * step + start).astype(dtype)
-    return (start + np.arange(lo, lo + n) * step).astype(dtype)
+    at = np.arange(place.begin[0], place.begin[0] + place.shape[0])
+    if dtype.kind == "O":
+        return (start + at * step).astype(dtype)
+    wide = counted_in(dtype)
+    return (wide.type(start) + at.astype(np.empty(0, wide).real.dtype) * wide.type(step)).astype(dtype)
 
 
 def _spaced(place: ChunkPlace, start: Any, stop: Any, num: int, endpoint: bool, dtype: DType) -> Any:
@@ -190,8 +191,15 @@ def full(grid: Grid, value: Any, dtype: DType) -> ArrayNode:
 
 
 def arange(grid: Grid, start: Any, step: Any, dtype: DType) -> ArrayNode:
-    """Return `start + i * step`."""
+    """Return `start + i * step`, of numbers of `counted_in(dtype)`; whole numbers wrap around."""
     return call(_counted, [], grid, dtype, placed=True, cheap=True, name="arange", start=start, step=step, dtype=dtype)
+
+
+def counted_in(dtype: DType) -> DType:
+    """Return the type in which the numbers of a range are computed."""
+    if dtype.kind == "b":
+        return np.dtype(np.int8)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def arange_length(start: float, stop: float, step: float) -> int:

@@ -280,7 +280,10 @@ def arange(
     device: str | None = None,
     chunk_size: ChunkSize = None,
 ) -> Tensor:
-    """Return numbers, or dates, from `start` up to `stop`, `step` apart."""
+    """Return numbers, or dates, from `start` up to `stop`, `step` apart.
+
+    As with NumPy, the first two numbers are rounded to the dtype, and the others follow by their difference.
+    """
     _here(device)
     start, stop, step = [one.fetch() if isinstance(one, Tensor) else one for one in (start, stop, step)]
     if stop is None:
@@ -294,8 +297,14 @@ def arange(
     kind = np.dtype(dtype)
     if kind.kind not in "biufcO":
         raise TypeError(f"arange makes numbers and dates, not {kind}: give another dtype, and .astype of the result")
-    if kind.kind in "iu" and isinstance(start, int) and isinstance(step, int):
-        np.asarray([start, start + step][:n], kind)  # OverflowError: NumPy refuses the first two that do not fit
+    if kind.kind == "b" and n > 2:
+        raise TypeError("arange() is only supported for booleans when the result has at most length 2.")
+    if kind.kind != "O":
+        pair = np.zeros(2, kind)
+        for at, one in enumerate((start, start + step)[:n]):
+            pair[at] = one  # OverflowError: it does not fit
+        first, second = np.split(pair.astype(sources.counted_in(kind)), 2)
+        start, step = first[0], (second - first)[0]  # of arrays, which wrap around without a warning
     return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, kind))
 
 
