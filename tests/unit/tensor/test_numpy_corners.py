@@ -1130,6 +1130,7 @@ NUMBER = st.one_of(
 )
 def test_a_range_is_numpys_to_the_last_bit(start, stop, step, dtype, chunk):
     hypothesis.assume((stop - start) / step < 1000)
+    hypothesis.assume(dtype != "f2" or max(map(abs, (start, stop, step))) < 1000)  # both warn of an overflow
     try:
         with np.errstate(all="ignore"):
             wanted = np.arange(start, stop, step, dtype=dtype)

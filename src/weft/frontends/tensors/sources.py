@@ -28,12 +28,15 @@ def _filled(place: ChunkPlace, value: Any) -> Callable[[Any], None]:
     return fill
 
 
-def _counted(place: ChunkPlace, start: Any, step: Any, dtype: DType) -> Any:
+def _counted(place: ChunkPlace, start: Any, step: Any, second: Any, dtype: DType) -> Any:
     at = np.arange(place.begin[0], place.begin[0] + place.shape[0])
     if dtype.kind == "O":
         return (start + at * step).astype(dtype)
     wide = counted_in(dtype)
-    return (wide.type(start) + at.astype(np.empty(0, wide).real.dtype) * wide.type(step)).astype(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities are no news in a range
+        made = (wide.type(start) + at.astype(np.empty(0, wide).real.dtype) * wide.type(step)).astype(dtype)
+    made[at == 1] = second  # which the difference, rounded itself, may miss
+    return made
 
 
 def _spaced(place: ChunkPlace, start: Any, stop: Any, num: int, endpoint: bool, dtype: DType) -> Any:
@@ -190,9 +193,21 @@ def full(grid: Grid, value: Any, dtype: DType) -> ArrayNode:
     return ArrayNode(KernelKind.FILL, _filled, [], grid, dtype, kwargs={"value": value}, cheap=True, name="full")
 
 
-def arange(grid: Grid, start: Any, step: Any, dtype: DType) -> ArrayNode:
-    """Return `start + i * step`, of numbers of `counted_in(dtype)`; whole numbers wrap around."""
-    return call(_counted, [], grid, dtype, placed=True, cheap=True, name="arange", start=start, step=step, dtype=dtype)
+def arange(grid: Grid, start: Any, step: Any, second: Any, dtype: DType) -> ArrayNode:
+    """Return `start + i * step`, but `second` for i = 1, of numbers of `counted_in(dtype)`; whole ones wrap around."""
+    return call(
+        _counted,
+        [],
+        grid,
+        dtype,
+        placed=True,
+        cheap=True,
+        name="arange",
+        start=start,
+        step=step,
+        second=second,
+        dtype=dtype,
+    )
 
 
 def counted_in(dtype: DType) -> DType:

@@ -299,13 +299,15 @@ def arange(
         raise TypeError(f"arange makes numbers and dates, not {kind}: give another dtype, and .astype of the result")
     if kind.kind == "b" and n > 2:
         raise TypeError("arange() is only supported for booleans when the result has at most length 2.")
+    second = None
     if kind.kind != "O":
         pair = np.zeros(2, kind)
         for at, one in enumerate((start, start + step)[:n]):
             pair[at] = one  # OverflowError: it does not fit
-        first, second = np.split(pair.astype(sources.counted_in(kind)), 2)
-        start, step = first[0], (second - first)[0]  # of arrays, which wrap around without a warning
-    return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, kind))
+        wide = pair.astype(sources.counted_in(kind))
+        start, second = pair
+        step = np.diff(wide)[0]
+    return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, second, kind))
 
 
 @public(refused="gpu")
