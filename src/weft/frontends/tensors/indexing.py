@@ -699,7 +699,8 @@ def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
         dotted = index is ... or (isinstance(index, tuple) and any(one is ... for one in index))
         taken = [along(cut, one) for cut, one in zip(node.grid, parsed.per_axis, strict=True)]
         return _put_slices(node, taken, value, dotted=dotted)
-    _check_value(node, index, value)
+    if value.grid or len(arrays) > 1:  # a number fits everywhere, and one line of numbers fits itself
+        _check_value(node, index, value)
     _check_numbers(parsed.per_axis, node.shape)
     if len(arrays) == 1 and not parsed.new and node.chunks > 1:
         chunkwise = _put_array(node, parsed.per_axis, value)
