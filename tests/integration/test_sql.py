@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 import weft
-from weft.model.errors import NotFoundError, SqlError, UsageError
+from weft.model.errors import ConflictError, NotFoundError, SqlError, UsageError
 from weft.wiring.session import open_sessions
 
 MODES = pytest.mark.parametrize("mode", ["whole", "stages"])
@@ -144,6 +144,91 @@ def test_what_is_no_table_is_refused(tmp_path):
             context.register("number", 3)
     with pytest.raises(UsageError, match="mode is 'fast'"):
         weft.SqlContext(mode="fast")
+
+
+NUMBERS = [0, -1, 1.5, True, "2", None, 2**70]
+
+
+@MODES
+@pytest.mark.parametrize("rows", NUMBERS)
+def test_a_wrong_number_of_rows_is_refused_at_the_call(people, mode, rows):
+    with weft.SqlContext(mode=mode, workers=1) as context:
+        context.register("people", people)
+        query = context.sql("SELECT name FROM people")
+        with pytest.raises(UsageError, match=f"rows is {rows!r}; it must be a whole number from 1"):
+            query.batches(rows)
+        with pytest.raises(UsageError, match="rows is"), query.reader(rows):
+            pass
+
+
+@pytest.mark.parametrize("rows", [-1, 1.5, True, "2", None])
+def test_a_wrong_number_of_first_rows_is_refused(rows):
+    query = weft.sql("SELECT 1 AS x")
+    for read in (query.first, query.show):
+        with pytest.raises(UsageError, match=f"rows is {rows!r}; it must be a whole number"):
+            read(rows)
+
+
+def test_the_first_rows_are_shown_and_that_there_are_more(capsys):
+    weft.sql("SELECT 100 + range AS x FROM range(50)").show(30)
+    shown = capsys.readouterr().out
+    assert [word for word in shown.split() if word.isdigit()] == [*map(str, range(100, 130)), "30"]
+    assert shown.endswith("the first 30 rows\n")
+    weft.sql("SELECT 7 AS x").show(1)
+    assert "first" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"workers": 0}, "workers is 0; it must be a whole number from 1"),
+        ({"workers": "a"}, "workers is 'a'"),
+        ({"workers": 1.5}, "workers is 1.5"),
+        ({"durable": 3}, "durable is 3"),
+        ({"cluster": "auto", "backend": "ray"}, "cluster is 'auto'"),
+        ({"cluster": weft.ClusterOptions()}, "cluster is for the backend 'ray', not 'threads'"),
+        ({"memory": -1}, "memory is -1"),
+        ({"allow": 3}, "allow has an int"),
+        ({"allow": ["data", None]}, "allow has None"),
+        ({"backend": ["threads"]}, "there is no backend"),
+    ],
+)
+def test_options_of_a_context_are_checked_before_it_is_used(options, told):
+    with pytest.raises(UsageError, match=told):
+        weft.SqlContext(**options)
+
+
+@pytest.mark.parametrize("parameters", [5, "x", {1, 2}])
+def test_parameters_are_a_list_or_a_mapping(parameters):
+    with pytest.raises(UsageError, match="the parameters are a"):
+        weft.sql("SELECT ?", parameters)
+
+
+@MODES
+def test_a_closed_context_says_so(people, mode):
+    context = weft.SqlContext(mode=mode, workers=1)
+    context.register("people", people)
+    read, unread = context.sql("SELECT name FROM people"), context.sql("SELECT age FROM people")
+    planned = context.sql("SELECT city FROM people")
+    planned.explain()
+    rows = read.rows()
+    context.close()
+    context.close()
+    assert read.rows() == rows
+    for call in (
+        unread.rows,
+        planned.rows,
+        unread.arrow,
+        unread.explained if mode == "stages" else unread.rows,
+        lambda: list(unread.batches()),
+        lambda: context.sql("SELECT 1"),
+        lambda: context.sql("DROP TABLE people"),
+        lambda: context.register("more", people),
+        lambda: context.forget("people"),
+    ):
+        with pytest.raises(ConflictError, match="the context of the query is closed") as told:
+            call()
+        assert told.value.hint == "Open another one: weft.SqlContext()."
 
 
 def test_the_function_of_the_process(people):

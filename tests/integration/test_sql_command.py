@@ -91,6 +91,70 @@ def test_what_is_refused_and_what_is_wrong(folder):
     assert weft("sql", "from gone", "gone.csv")[0] == 4
 
 
+def test_a_table_of_rows_shows_their_values(folder):
+    text = "select NULL as a, '' as b, ' x ' as c, e'first\\nsecond\\ttab\\x1b' as \"d\ne\""
+    assert weft("sql", text)[1] == "a     b  c    d\\ne\nNULL      x   first\\nsecond\\ttab\\x1b\n"
+    assert weft("sql", "select repeat('y', 70)")[1].endswith("\n" + "y" * 59 + "…\n")
+    Path("header.csv").write_text("id,note\n")
+    assert weft("sql", "from header", "header.csv") == (0, "id  note\n", "0 rows\n")
+
+
+@pytest.mark.parametrize("rows", ["-3", "0.5"])
+def test_a_wrong_number_of_rows_is_refused(folder, rows):
+    code, _, err = weft("sql", "select 1", "--rows", rows)
+    assert (code, "--rows" in err) == (2, True)
+
+
+def test_a_table_that_a_statement_makes_ends_with_the_command(folder):
+    code, out, err = weft("sql", "create table z as from people", "people.csv")
+    assert (code, out) == (0, "count\n3\n")
+    assert "z ends with this call" in err
+    assert "copy (select ...) to 'z.parquet'" in err
+    assert "ends with" not in weft("sql", "from people", "people.csv")[2]
+    assert weft("sql", "copy (select 1 as x) to 'z.parquet'", "--allow", ".")[0] == 0
+    assert weft("sql", "from z", "z.parquet")[1] == "x\n1\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["select $n"], ["no value for $n", "--param n=VALUE", "{'n': ...}"]),
+        (["select $a + $b", "-p", "c=1"], ["no value for $a, $b", "--param a=VALUE --param b=VALUE"]),
+        (["select 1", "-p", "n=3"], ["the text has no $n", "Leave out the value"]),
+        (["select ?"], ["1 value missing", "write $NAME, and --param NAME=VALUE"]),
+    ],
+)
+def test_parameters_and_values_that_do_not_fit_are_named(folder, words, told):
+    code, _, err = weft("sql", *words)
+    assert code == 3
+    assert [one for one in told if one not in err] == []
+
+
+def test_a_file_that_is_missing_is_told_with_the_one_that_may_be_meant(folder):
+    assert "Did you mean people.csv?" in weft("sql", "from peopel", "peopel.csv")[2]
+    assert f"The path begins at {folder}." in weft("sql", "from x", "other/x.csv")[2]
+    Path("empty").mkdir()
+    assert "no file that ends in one of: .parquet" in weft("sql", "from empty", "empty")[2]
+
+
+def test_files_with_different_columns_are_told_with_what_reads_them(folder):
+    Path("d1.csv").write_text("a,b\n1,2\n")
+    Path("d2.csv").write_text("a,c\n1,2\n")
+    code, _, err = weft("sql", "from d", "-t", "d=d?.csv")
+    assert (code, "different columns" in err, "union_by_name = true" in err) == (3, True, True)
+    text = "select count(*) as n, count(c) as c from read_csv('d?.csv', union_by_name = true)"
+    assert weft("sql", text, "--allow", ".")[1] == "n  c\n2  1\n"
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n- 2\n"])
+def test_what_is_no_pipeline_may_be_a_job_file(folder, text):
+    Path("p.yaml").write_text(text)
+    code, _, err = weft("run", "p.yaml")
+    assert code != 0
+    assert "training job" in err
+    assert "apiVersion" in err
+
+
 def run(query=QUERY, form="csv"):
     Path("p.yaml").write_text(PIPELINE.replace("QUERY", json.dumps(query)).replace("FORMAT", form))
     code, out, err = weft("run", "p.yaml", "--json")

@@ -239,12 +239,35 @@ def test_sums_of_integers_are_integers_in_frames(context):
     found = context.sql("SELECT k, sum(n) AS n, sum(w) AS w, 7::UHUGEINT AS u FROM t GROUP BY k ORDER BY k")
     assert found.types[1:] == ["HUGEINT", "HUGEINT", "UHUGEINT"]
     made = found.pandas()
-    assert (made["k"].dtype.kind, made["n"].dtype.kind, made["u"].dtype.kind) == ("i", "f", "i")
+    assert [str(made[name].dtype) for name in "knu"] == ["int64", "Int64", "int64"]
     assert (made["n"][0], made["n"].isna()[1], list(made["u"])) == (5, True, [7, 7])
     assert list(made["w"]) == list(found.polars()["w"]) == [2**63, 1]  # decimals: the first fits no int64
     assert found.polars().schema["n"] == polars.Int64
     assert context.sql("SELECT sum(k) AS k FROM t").pandas()["k"].dtype == "int64"
     assert context.sql("SELECT sum(k) AS k FROM t WHERE false").pandas()["k"].isna().all()
+
+
+BIG = 2**60 + 1
+INTEGERS = ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"]
+
+
+def test_integers_and_booleans_with_null_keep_their_values_in_pandas(context):
+    columns = ", ".join(f"unnest([1, NULL]::{of}[]) AS {of}, 1::{of} AS {of}_" for of in INTEGERS)
+    found = context.sql(f"SELECT {columns}, unnest([true, NULL]) AS b, true AS b_, unnest([1.5e0, NULL]) AS f").pandas()
+    for of in INTEGERS:
+        plain = of.replace("TINY", "8").replace("SMALL", "16").replace("BIG", "64").replace("INTEGER", "32INT")
+        bits = "".join(filter(str.isdigit, plain))
+        unsigned = of.startswith("U")
+        assert str(found[of].dtype) == f"{'U' * unsigned}Int{bits}"
+        assert str(found[f"{of}_"].dtype) == f"{'u' * unsigned}int{bits}"
+    assert [str(found[name].dtype) for name in ("b", "b_", "f")] == ["boolean", "bool", "float64"]
+    assert found["b"].isna().tolist() == [False, True]
+    context.register("t", pandas.DataFrame({"x": pandas.array([BIG, 2, None], dtype="Int64"), "y": [BIG, 1, 0]}))
+    rows = context.sql("SELECT x, y, x FROM t ORDER BY x").pandas()
+    assert list(map(str, rows.dtypes)) == ["Int64", "int64", "Int64"]
+    assert rows.iloc[:2, 0].tolist() == [2, BIG]
+    assert rows["y"].tolist() == [1, BIG, 0]
+    assert context.sql("SELECT x FROM t WHERE false").pandas()["x"].dtype == "int64"
 
 
 NAN = float("nan")

@@ -89,6 +89,12 @@ def test_data_frames_scalars_columns_and_batches(connection, peer):
     assert sum(batch.num_rows for batch in reader) == 200
 
 
+@pytest.mark.parametrize("rows", [0, -1, 1.5])
+def test_a_wrong_number_of_rows_of_a_batch_is_refused(connection, rows):
+    with pytest.raises(UsageError, match=f"chunk_size is {rows}"):
+        connection.to_pyarrow_batches(connection.table("sales"), chunk_size=rows)
+
+
 def test_tables_schemas_and_sql(connection):
     assert {"goods", "sales"} <= set(connection.list_tables())
     assert connection.list_tables(like="^goo") == ["goods"]

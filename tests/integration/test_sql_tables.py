@@ -241,6 +241,66 @@ def test_a_view_reads_what_its_variables_were():
         assert context.sql("FROM v").rows() == [(3,)]
 
 
+@pytest.mark.parametrize("held", [[1, 2], {"x": [1]}, 7, math])
+def test_a_variable_that_is_no_table_is_said_to_be_none(held):
+    with weft.SqlContext(workers=1) as context:
+        for text in ("SELECT 1 FROM\n held", "CREATE VIEW v AS FROM held", "CREATE TABLE t AS FROM held"):
+            with pytest.raises(SqlError, match=r"held is a variable, and an? \w+ is no table") as told:
+                context.sql(text)
+            assert "Arrow table, a data frame" in told.value.hint
+        with pytest.raises(SqlError, match=r"query:2:2: held is a variable"):
+            context.sql("SELECT 1 FROM\n held")
+        with pytest.raises(SqlError, match="Table with name nothing_here does not exist"):
+            context.sql("FROM nothing_here")
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "told"),
+    [
+        ("SELECT ? + ?", [1], "too few values for the text: 1 value missing"),
+        ("SELECT ?", [1, 2, 3], "too many values for the text: 2 values left"),
+        ("SELECT $a", None, r"no value for \$a"),
+        ("SELECT $a", {"a": 1, "b": 2}, r"the text has no \$b"),
+        ("INSERT INTO t VALUES ($a)", {"b": 2}, r"no value for \$a"),
+    ],
+)
+def test_parameters_without_values_and_values_without_parameters_are_named(text, parameters, told):
+    with weft.SqlContext(workers=1) as context:
+        context.sql("CREATE TABLE t (a INT)")
+        with pytest.raises(SqlError, match=told) as caught:
+            context.sql(text, parameters)
+    assert caught.value.hint
+
+
+def test_files_with_different_columns_are_told_with_what_reads_them(tmp_path):
+    for name in "bc":
+        (tmp_path / f"{name}.csv").write_text(f"a,{name}\n1,2\n")
+    with weft.SqlContext(mode="whole", allow=[tmp_path]) as context:
+        context.register("t", str(tmp_path / "*.csv"))
+        with pytest.raises(SqlError, match="different columns") as told:
+            context.sql("SELECT count(*), sum(b) FROM t").rows()
+        assert "union_by_name = true" in told.value.hint
+
+
+@MODES
+def test_a_dropped_table_is_named_by_the_views_and_queries_that_read_it(mode):
+    with weft.SqlContext(mode=mode, workers=1) as context:
+        context.sql("CREATE TABLE a AS SELECT range AS k FROM range(5)")
+        context.sql("CREATE VIEW b (s) AS SELECT sum(k) FROM a")
+        context.sql("CREATE VIEW c AS WITH own AS (FROM b) SELECT s FROM own")
+        made, through = context.sql("SELECT k + 1 AS k FROM a"), context.sql("FROM c")
+        context.sql("DROP TABLE a")
+        for read in (lambda: context.sql("FROM c"), through.rows, lambda: list(through.batches())):
+            with pytest.raises(SqlError, match="the view b reads the table a, which is gone") as told:
+                read()
+            assert told.value.hint == 'Make a again, or drop the view: DROP VIEW "b".'
+        with pytest.raises(SqlError, match="Table with name a does not exist") as told:
+            made.rows()
+        assert "pg_" not in told.value.hint
+        context.sql("CREATE TABLE a AS SELECT 7 AS k")
+        assert (made.rows(), through.rows(), context.sql("FROM c").rows()) == ([(8,)], [(7,)], [(7,)])
+
+
 @MODES
 def test_copy_writes_below_granted_folders(folder, mode):
     with weft.SqlContext(mode=mode, allow=[folder / "data"]) as context:

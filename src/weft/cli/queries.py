@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from weft.cli.arguments import Given, given_once
 from weft.cli.parsing import CommandParameter
-from weft.cli.tables import clean, one_line, print_json, print_table
+from weft.cli.tables import print_json, print_table
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import NotFoundError, SqlError, UsageError
+from weft.runtime import arguments
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
@@ -60,6 +61,7 @@ def sql(
     """Run an SQL query over Parquet, CSV and JSON files, and print its rows."""
     from weft.queries import SqlContext
 
+    arguments.whole("--rows", rows, lo=0, hi=None)
     if as_json + as_csv + (parquet is not None) + explain > 1:
         raise UsageError("--explain, --json, --csv and --parquet exclude each other", hint="Leave out all but one.")
     text = _text(query, context)
@@ -67,7 +69,8 @@ def sql(
     with SqlContext(
         backend=backend, cluster=wanted, mode=mode, workers=workers, allow=allow, bubbles=bubbles
     ) as tables:
-        for name, path in _named(files, table or ()).items():
+        named = _named(files, table or ())
+        for name, path in named.items():
             tables.register(name, path)
         try:
             found = tables.run_text(text, _parameters(param or ()) or None, None, None)
@@ -77,6 +80,11 @@ def sql(
                 found.write_parquet(parquet)
             else:
                 _print(found, rows, context, as_json=as_json, as_csv=as_csv)
+            for made in sorted({*tables.tables} - {*named}):
+                context.say(
+                    f"{made} ends with this call\n"
+                    f"  To keep rows, write a file: weft sql --allow . \"copy (select ...) to '{made}.parquet'\""
+                )
         except SqlError as error:
             error.hint = _pointed(error, text)
             raise
@@ -162,17 +170,25 @@ def _print(found: Query, rows: int, context: CommandContext, *, as_json: bool, a
     table = found.arrow() if rows == 0 else found.first(rows + 1)
     more = rows != 0 and table.num_rows > rows
     cells = [[_cell(value) for value in column.to_pylist()[: rows or None]] for column in table.columns]
-    heads = [one_line(name, _WIDTH) for name in found.columns]
+    heads = [_cell(name) for name in found.columns]
     lines = list(zip(*cells, strict=True))
     if lines:
         print_table(context.console(), heads, lines)
+    else:
+        context.console().print("  ".join(heads))
     count = len(lines)
     tail = f"the first {count:,} rows; --rows 0 or --csv for all" if more else f"{count:,} row{'s' * (count != 1)}"
     context.say(tail)
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else one_line(clean(str(value)), _WIDTH)
+    """Return a value in one line: NULL by its name, and what is not printed, such as a line break, as its escape."""
+    if value is None:
+        return "NULL"
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,9 +23,10 @@ from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.mistakes import mistake, mistake_in_place, unreadable
 from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
-from weft.model.errors import DefinitionError, NotFoundError, SqlError, UsageError, WeftError
+from weft.model.errors import ConflictError, DefinitionError, NotFoundError, SqlError, UsageError, WeftError
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
+from weft.queries.advice import advised
 from weft.queries.executing import executed
 from weft.queries.query import ROWS, Query, plain
 from weft.queries.sources import (
@@ -41,12 +43,13 @@ from weft.queries.sources import (
 from weft.queries.statements import read_statement, referenced
 from weft.queries.storing import store_rows
 from weft.queries.writing import replaced
-from weft.runs.sessions import size_of
+from weft.runs.sessions import checked_cluster, size_of, state_folder
+from weft.runtime import arguments
 from weft.store.filesystems import is_url
 from weft.store.scratch import ScratchFolder
 from weft.wiring.bubbles import BUBBLES
 from weft.wiring.concrete import check_backend
-from weft.wiring.session import Session
+from weft.wiring.session import Session, check_cluster
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.tables import TableSplits
     from weft.model.clusters import ClusterOptions
+    from weft.queries.advice import Variables
     from weft.queries.query import Parameters
     from weft.queries.sources import SqlTable, Stamps
     from weft.queries.statements import Statement
@@ -78,8 +82,8 @@ class SqlContext:
     """Named tables and the workers that run queries over them. A context manager, or call `close`.
 
     `backend`, `workers` and `cluster` are those of `weft.Session`. `memory`, in bytes or as "4GiB", bounds the rows
-    that stages exchange, as it does there, and what DuckDB computes with in all processes together, at least 256
-    MiB in each; the rest is spilled to disk (default: half of the machine's memory, and DuckDB's own bound). `mode`
+    that stages exchange, as it does there, and what DuckDB computes with in all processes together, but 256 MiB in
+    each in any case; the rest is spilled to disk (default: half of the machine's memory, and DuckDB's own). `mode`
     says how queries run: "whole" in one task with all cores, "stages" in many tasks with exchanges of rows between
     them, "auto" (the default) whole, since the tables of one machine are best read by one task, and in stages on
     Ray. `bubbles` says which stages run together and stream to one another: "batch" (the default) none, "gang" all,
@@ -112,11 +116,12 @@ class SqlContext:
         self.mode = mode
         self._options: dict[str, Any] = {
             "backend": backend,
-            "workers": workers,
+            "workers": None if workers is None else arguments.whole("workers", workers, lo=1),
             "memory": memory,
-            "durable": durable,
-            "cluster": cluster,
+            "durable": durable if isinstance(durable, bool) else state_folder("durable", durable),
+            "cluster": None if cluster is None else checked_cluster(cluster),
         }
+        check_cluster(cluster, backend)
         self._memory = size_of("memory", memory) or 0  # 0: not bounded here
         self._opened = 0
         self._lock = threading.RLock()
@@ -133,6 +138,11 @@ class SqlContext:
         self._planned: dict[str, tuple[SqlTable, FileTable | ViewTable, Stamps]] = {}
         self._session: Session | None = None
         self._own: Session | None = None
+        self._closed = False
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConflictError("the context of the query is closed", hint="Open another one: weft.SqlContext().")
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         self._opened += 1
@@ -156,10 +166,14 @@ class SqlContext:
         Arrow table, a data frame of pandas or Polars, or a query. NotFoundError: there are no such files. UsageError:
         another kind of source.
         """
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"the name of the table is {name!r}", hint="Give it a name: register('people', ...).")
+        self._check_open()
         self._add(name, source.as_table(name, self) if isinstance(source, Query) else table_of(name, source))
 
     def _add(self, name: str, table: SqlTable) -> None:
         with self._lock:
+            self._check_open()
             self._remove(name)
             self._close_idle()
             if isinstance(table, FileTable):
@@ -176,6 +190,7 @@ class SqlContext:
     def forget(self, name: str) -> None:
         """Remove a table; its files stay. NotFoundError: there is no such table."""
         with self._lock:
+            self._check_open()
             if not self._remove(name):
                 raise NotFoundError(f"there is no table {name!r}", hint=did_you_mean(name, self._tables))
 
@@ -251,25 +266,34 @@ class SqlContext:
             raise UsageError(f"mode is {mode!r}", hint=f"There are: {', '.join(MODES)}.")
         if not isinstance(text, str):
             raise UsageError(f"the query is {type_of(text)}", hint="Pass the text of a query.")
+        if isinstance(parameters, str | bytes) or not isinstance(parameters, Sequence | Mapping | None):
+            raise UsageError(
+                f"the parameters are {type_of(parameters)}",
+                hint="Pass a list of values for each ?, or a mapping from names to values for each $name.",
+            )
         statement, parameters = self._read(text), plain_parameters(parameters)
         tables = self._found(statement.query, caller)
+        known = partial(variable, caller)
         if statement.action == "select":
-            return Query(self, text, parameters, mode, tables, bubbles)
+            return Query(self, text, parameters, mode, tables, bubbles, known)
         if statement.action == "view":
-            count = self._define(statement, tables)
+            count = self._define(statement, tables, known)
         elif statement.action == "drop":
             count = self._drop(statement)
         elif statement.action == "insert":
             count = self._insert(statement, text, parameters, tables)
         elif statement.query:
-            rows = Query(self, statement.query, parameters, mode, tables, bubbles)
+            rows = Query(self, statement.query, parameters, mode, tables, bubbles, known)
             count = self._copy(statement, rows) if statement.action == "copy" else self._make(statement, rows)
         else:
             count = self._make_empty(statement, text)
         return Query(self, "SELECT CAST($1 AS BIGINT) AS count", [count], "whole")
 
     def _read(self, text: str) -> Statement:
-        with self._lock, self._connection.cursor() as connection:
+        with self._lock:
+            self._check_open()
+            connection = self._connection.cursor()
+        with connection:
             try:
                 found = connection.extract_statements(text)
                 if len(found) != 1 and text.lstrip()[:5].lower() == "pivot":  # DuckDB makes several of it
@@ -314,10 +338,10 @@ class SqlContext:
             hint=f"Write CREATE OR REPLACE, or drop it first: DROP TABLE {statement.name}.",
         )
 
-    def _define(self, statement: Statement, tables: Mapping[str, SqlTable]) -> int:
+    def _define(self, statement: Statement, tables: Mapping[str, SqlTable], known: Variables) -> int:
         if self._is_there(statement):
             return 0
-        Query(self, statement.query, None, "whole", tables)
+        Query(self, statement.query, None, "whole", tables, variable=known)
         for name, table in tables.items():  # a view outlives the variables of its caller
             self._add(name, table)
         self._add(statement.name, ViewTable(statement.name, statement.body))
@@ -369,7 +393,7 @@ class SqlContext:
             try:
                 executed(connection, changed, parameters)
             except duckdb.Error as error:
-                raise mistake_in_place(error, text, statement.at, statement.end, ROWS) from None
+                raise advised(mistake_in_place(error, text, statement.at, statement.end, ROWS)) from None
             more, count = self._stored(connection, known, described(connection))
         self._add(known, replace(table, files=table.files + more.files))
         return count
@@ -420,6 +444,7 @@ class SqlContext:
         Tables in memory belong to one connection.
         """
         with self._lock:
+            self._check_open()
             made = self._connection.cursor()
             for name, table in tables.items():
                 if isinstance(table, FileTable):
@@ -433,6 +458,30 @@ class SqlContext:
                 with suppress(duckdb.Error):  # what it reads was dropped: then it is no table
                     made.execute(f"CREATE OR REPLACE TEMP VIEW {identifier(name)} {table.definition}")
         return made
+
+    def check_views(self, query: str) -> None:
+        """SqlError: a view that a query reads, itself or through others, reads a table that is gone."""
+        with self._lock, plain() as connection:
+            asked, seen = [query], set[str]()
+            while asked:
+                for name in map(self._known, referenced(connection, asked.pop())):
+                    view = self._tables.get(name)
+                    if not isinstance(view, ViewTable) or name in seen:
+                        continue
+                    seen.add(name)
+                    asked.append(self._read_by(connection, view))
+
+    def _read_by(self, connection: duckdb.DuckDBPyConnection, view: ViewTable) -> str:
+        """Return the query of a view. SqlError: a table that it reads is gone."""
+        name = identifier(view.name)
+        query = read_statement(f"CREATE VIEW {name} {view.definition}", duckdb.StatementType.CREATE).query
+        for read in sorted(referenced(connection, query)):
+            if not self._known(read):
+                raise SqlError(
+                    f"the view {view.name} reads the table {read}, which is gone",
+                    hint=f"Make {read} again, or drop the view: DROP VIEW {name}.",
+                )
+        return query
 
     @contextmanager
     def connected(self, tables: Mapping[str, SqlTable] = NONE) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -464,6 +513,7 @@ class SqlContext:
     def session(self) -> Session:
         """The session with the workers; it starts with the first query."""
         with self._lock:
+            self._check_open()
             if self._session is None:
                 self._session = Session(**self._options)
                 self._session.stand_aside()
@@ -488,6 +538,7 @@ class SqlContext:
     def own(self) -> Session:
         """The session whose tasks run in this process, where tables in memory are."""
         with self._lock:
+            self._check_open()
             if self._options["backend"] == "threads" and not self._options["durable"]:
                 return self.session
             if self._own is None:
@@ -498,6 +549,7 @@ class SqlContext:
     def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
         """Return the plan of a query, with further `tables` by name; NotCoveredError: it cannot run in stages."""
         with self._lock:
+            self._check_open()
             if self._planner is None:
                 self._planner = Planner(sorted(self._reached), self._folders)
             known = {**self._tables, **tables}
@@ -521,16 +573,20 @@ class SqlContext:
     def files(self, name: str) -> FileTable:
         """Return the Parquet files of a table that was planned."""
         with self._lock:
-            assert self._planner is not None
-            return self._planner.table(name)
+            return self._planned_tables().table(name)
 
     def splits(self, name: str) -> TableSplits:
         """Return the splits of a table that was planned."""
         with self._lock:
-            assert self._planner is not None
-            nbytes = self._planner.table(name).nbytes()
+            planner = self._planned_tables()
+            nbytes = planner.table(name).nbytes()
             each = max(2, -(-nbytes // (self.slots * LARGER * SPLIT_BYTES)))  # the tasks of each slot
-            return self._planner.splits(name, max(SPLIT_BYTES, -(-nbytes // (self.slots * each))))
+            return planner.splits(name, max(SPLIT_BYTES, -(-nbytes // (self.slots * each))))
+
+    def _planned_tables(self) -> Planner:
+        self._check_open()
+        assert self._planner is not None
+        return self._planner
 
     def _on_disk(self, name: str, table: SqlTable, tables: Mapping[str, SqlTable]) -> FileTable | ViewTable:
         """Return a table as Parquet files; those of tables in memory and in other formats live with the context."""
@@ -548,6 +604,7 @@ class SqlContext:
     def close(self) -> None:
         """Stop the workers and forget all tables; a second call does nothing."""
         with self._lock:
+            self._closed = True
             for session in (self._session, self._own):
                 if session is not None:
                     session.close()

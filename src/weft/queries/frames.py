@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,18 @@ _MONTH_DAYS: Final = 30
 """The days of a month where DuckDB makes a `timedelta` of an interval."""
 
 
+_WITH_NULL: Final = {
+    "bool": "Boolean",
+    "int8": "Int8",
+    "int16": "Int16",
+    "int32": "Int32",
+    "int64": "Int64",
+    "uint8": "UInt8",
+    "uint16": "UInt16",
+    "uint32": "UInt32",
+    "uint64": "UInt64",
+}
+"""The types of pandas with NA, by types of Arrow that pandas has without."""
 _WIDE: Final = frozenset({"HUGEINT", "UHUGEINT"})
 """Types of integers that Arrow has as decimals alone."""
 
@@ -33,6 +46,21 @@ def for_frames(table: pa.Table, types: Sequence[str]) -> pa.Table:
                 continue
             table = table.set_column(at, table.field(at).with_type(pa.int64()), made)
     return as_durations(table)
+
+
+def to_pandas(table: pa.Table) -> Any:
+    """Return a table as a data frame of pandas: columns of integers and booleans with NULL have its types with NA.
+
+    Its own types of these have no NULL: numbers would be doubles, without the digits above 2^53, and booleans objects.
+    """
+    pandas = import_module("pandas")
+    of_type = {pa.type_for_alias(name): getattr(pandas, f"{dtype}Dtype")() for name, dtype in _WITH_NULL.items()}
+    needed = {column.type for column in table.columns if column.null_count and column.type in of_type}
+    frame = table.to_pandas(types_mapper=lambda of: of_type[of] if of in needed else None)
+    for at, column in enumerate(table.columns):
+        if column.type in needed and not column.null_count:
+            frame.isetitem(at, frame.iloc[:, at].to_numpy(column.type.to_pandas_dtype()))
+    return frame
 
 
 def with_own_names(table: pa.Table) -> pa.Table:

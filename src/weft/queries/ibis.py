@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weft._version import __version__
 from weft.model.errors import MissingExtraError, SqlError, UsageError
 from weft.queries.context import SqlContext
+from weft.queries.query import batch_rows
 
 try:
     import ibis
@@ -281,11 +282,12 @@ class Backend(SQLBackend, NoUrl, DirectExampleLoader):  # type: ignore[misc]
         """Return the rows of an expression as a stream of Arrow batches."""
         import pyarrow as pa
 
+        rows_each = batch_rows("chunk_size", chunk_size)
         table = expr.as_table()
         schema = table.schema()
         found = self.to_query(table, params=params, limit=limit, mode=mode).arrow()
         rows = DuckDBPyArrowData.convert_table(found, schema)
-        return pa.ipc.RecordBatchReader.from_batches(schema.to_pyarrow(), rows.to_batches(max_chunksize=chunk_size))
+        return pa.ipc.RecordBatchReader.from_batches(schema.to_pyarrow(), rows.to_batches(max_chunksize=rows_each))
 
     def to_json(
         self,

@@ -30,14 +30,17 @@ from weft.frontends.sql.tables import ViewTable
 from weft.frontends.sql.text import name_of
 from weft.graph.builder import Graph
 from weft.graph.logical import Retry
-from weft.model.errors import MissingExtraError, TaskError, UsageError
+from weft.model.errors import MissingExtraError, SqlError, TaskError, UsageError
+from weft.model.wording import counted
+from weft.queries.advice import DIFFERENT_FILES, advised, no_variable
 from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
-from weft.queries.frames import for_frames, with_own_names
+from weft.queries.frames import for_frames, to_pandas, with_own_names
 from weft.queries.hugeints import as_decimals
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
 from weft.queries.writing import replaced
+from weft.runtime import arguments
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import TaskContext, TaskInput
     from weft.model.errors import WeftError
+    from weft.queries.advice import Variables
     from weft.queries.sources import SqlTable
     from weft.runtime.run import Results
     from weft.wiring.session import Session
@@ -60,9 +64,14 @@ TINY_BYTES: Final = 16 << 10
 """Each task reads a side of a join in files of at most this size itself: that is less work than a task for all."""
 SHOWN_ROWS: Final = 20
 BATCH_ROWS: Final = 65_536
+MOST_BATCH_ROWS: Final = (1 << 31) - 1
+"""The rows of one batch, at most: places in Arrow's texts have 31 bits."""
 ROWS: Final = "weft_rows"
 _OF_DUCKDB: Final = re.compile(r"[A-Z][A-Za-z -]* Error: ")
 """The beginning of an error of DuckDB, with its class."""
+
+_OF_TEXT: Final = (duckdb.PermissionException, duckdb.CatalogException, duckdb.BinderException)
+"""Errors about a text that was right before: a table or a file was dropped, or has other columns."""
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 _lock = threading.Lock()
@@ -102,6 +111,10 @@ class QueryHome(Protocol):
         """Give a connection for a query that leaves nothing in it, with further `tables` by name."""
         ...
 
+    def check_views(self, query: str) -> None:
+        """SqlError: a view that a query reads, itself or through others, reads a table that is gone."""
+        ...
+
     def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
         """Return the plan of a query, with further `tables` by name; NotCoveredError: it cannot run in stages."""
         ...
@@ -126,6 +139,7 @@ class Query:
         mode: str,
         tables: Mapping[str, SqlTable] = MappingProxyType({}),
         bubbles: str = "batch",
+        variable: Variables = no_variable,
     ) -> None:
         self.text = text
         self._bubbles = bubbles
@@ -140,10 +154,10 @@ class Query:
         self._stages: QueryPlan | None = None
         self._reading: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
-        self._forbidden: WeftError | None = None  # what the task that runs the whole query may not do
-        self._described = self._check()
+        self._mistaken: WeftError | None = None  # what the task that ran the whole query found wrong with its text
+        self._described = self._check(variable)
 
-    def _check(self) -> list[tuple[str, str]]:
+    def _check(self, variable: Variables) -> list[tuple[str, str]]:
         """Return the columns with their types; SqlError: the query cannot run."""
         with self._home.connected(self._tables) as connection:
             if not self._parameters:
@@ -161,8 +175,20 @@ class Query:
             try:
                 described = connection.execute(f"DESCRIBE\n{self.text}", self._parameters).fetchall()
             except duckdb.Error as error:
-                raise mistake(error, self.text, first_line=2, check=check) from None
+                raise self._mistake(error, variable, first_line=2, check=check) from None
         return [(row[0], row[1]) for row in described]
+
+    def _mistake(self, error: Exception, variable: Variables = no_variable, **known: Any) -> WeftError:
+        """Return the error of Weft for one of DuckDB about the text, with what else is `known`, as for `mistake`.
+
+        A view whose table was dropped is no table for DuckDB.
+        """
+        if isinstance(error, duckdb.CatalogException):
+            try:
+                self._home.check_views(self.text)
+            except SqlError as told:
+                return told
+        return advised(mistake(error, self.text, **known), variable)
 
     def as_table(self, name: str, home: QueryHome) -> ViewTable | pa.Table:
         """Return the rows as a table of `home`: as a view if all that the query reads is there, else its rows."""
@@ -207,10 +233,11 @@ class Query:
         """Return the rows as a data frame of pandas; intervals are lengths of time, and a month has 30 days.
 
         A HUGEINT, such as a sum of integers, is an int64 like a BIGINT where all values of the column fit, else a
-        decimal. MissingExtraError: pandas is not installed.
+        decimal. Columns of integers and booleans with NULL have the types of pandas with NA, such as Int64.
+        MissingExtraError: pandas is not installed.
         """
         imported("pandas")
-        return for_frames(self.arrow(), self.types).to_pandas()
+        return to_pandas(for_frames(self.arrow(), self.types))
 
     def polars(self) -> Any:
         """Return the rows as a data frame of Polars, with intervals and HUGEINT as `pandas` gives them.
@@ -239,8 +266,9 @@ class Query:
     def reader(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatchReader]:
         """Give a reader of batches of at most `rows` rows, with all types as they are.
 
-        A query that runs whole is read while it runs, and its rows are not kept.
+        A query that runs whole is read while it runs, and its rows are not kept. UsageError: `rows` is no such number.
         """
+        rows = batch_rows("rows", rows)
         if self._rows is not None or self._plan() is not None:
             yield self._exact().to_reader(max_chunksize=rows)
             return
@@ -251,11 +279,11 @@ class Query:
                     connection, lambda: connection.execute(self.text, self._parameters).to_arrow_reader(rows)
                 )
             except duckdb.Error as error:
-                raise mistake(error, self.text) from None
+                raise self._mistake(error) from None
             except OSError as error:  # so Arrow passes on what DuckDB meets between two batches
                 if error.errno is not None or not _OF_DUCKDB.match(str(error)):
                     raise
-                raise mistake(error, self.text) from None
+                raise self._mistake(error) from None
             finally:
                 with self._interrupting:  # DuckDB may not interrupt a connection while it is closed
                     self._reading = None
@@ -267,7 +295,13 @@ class Query:
                 self._reading.interrupt()
 
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of at most `rows`, while the query runs if it runs whole."""
+        """Yield the rows in batches of at most `rows`, while the query runs if it runs whole.
+
+        UsageError: `rows` is no such number.
+        """
+        return self._batches(batch_rows("rows", rows))
+
+    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         with self.reader(rows) as reader:
             if special(reader.schema):
                 with plain() as connection:
@@ -299,7 +333,7 @@ class Query:
         file stays until all rows are written.
         """
         known = {"auto": "detect", "none": None, "gzip": "gzip", "zstd": "zstd"}
-        if compression not in known:
+        if compression not in tuple(known):
             raise UsageError(f"compression is {compression!r}", hint=f"There are: {', '.join(known)}.")
         with ExitStack() as undo:
             place = undo.enter_context(replaced(os.fspath(path)))
@@ -321,18 +355,20 @@ class Query:
             return connection.execute(f"SELECT {columns}").to_arrow_table().schema
 
     def show(self, rows: int = SHOWN_ROWS) -> None:
-        """Print the first rows as a table."""
-        sys.stdout.write(self._pretty(rows))
-
-    def _pretty(self, rows: int) -> str:
+        """Print the first rows as a table, and whether there are more. UsageError: `rows` is no number from 1 on."""
+        rows = arguments.whole("rows", rows, lo=1, hi=None)
+        found = self.first(rows + 1)
         with plain() as connection:
-            return str(connection.from_arrow(self.first(rows + 1)))
+            connection.from_arrow(found.slice(0, min(rows, len(found)))).show(max_rows=min(rows, MOST_BATCH_ROWS))
+        if len(found) > rows:
+            sys.stdout.write(f"the first {counted(rows, 'row')}\n")
 
     def first(self, rows: int) -> pa.Table:
-        """Return the first rows."""
+        """Return the first rows. UsageError: `rows` is no number from 0 on."""
+        rows = arguments.whole("rows", rows, lo=0, hi=None)
         found: list[pa.RecordBatch] = []
         for batch in self.batches():
-            found.append(batch.slice(0, rows))
+            found.append(batch.slice(0, min(rows, batch.num_rows)))
             rows -= found[-1].num_rows
             if rows <= 0:
                 break
@@ -439,12 +475,13 @@ class Query:
     ) -> tuple[pa.Table, Results]:
         """Run a compiled query; return its rows and the results of the run."""
         if plan is None:
+            self._mistaken = None
             try:
                 results = self._home.own.run(graph)
             except TaskError:
-                if self._forbidden is None:
+                if self._mistaken is None:
                     raise
-                raise self._forbidden from None
+                raise self._mistaken from None
             return results.value(nodes[0]), results
         results = self._home.session.run(graph)
         ran = set(results)  # a plan that was not taken has no rows
@@ -462,8 +499,9 @@ class Query:
                 return interruptible(
                     ctx, connection, lambda: connection.execute(self.text, self._parameters).to_arrow_table()
                 )
-            except duckdb.PermissionException as error:
-                self._forbidden = mistake(error, self.text)
+            except duckdb.Error as error:
+                if isinstance(error, _OF_TEXT) or DIFFERENT_FILES in str(error):
+                    self._mistaken = self._mistake(error)
                 raise
 
 
@@ -480,6 +518,11 @@ def plain() -> duckdb.DuckDBPyConnection:
         if not _plain:
             _plain.append(open_database(lossless=False))
         return _plain[0].cursor()
+
+
+def batch_rows(name: str, value: object) -> int:
+    """Return an argument as the number of rows of a batch. UsageError: it is none."""
+    return arguments.whole(name, value, lo=1, hi=MOST_BATCH_ROWS)
 
 
 def special(schema: pa.Schema) -> bool:

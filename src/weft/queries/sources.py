@@ -16,6 +16,8 @@ from pyarrow import compute
 
 from weft.frontends.sql.tables import READERS, FileTable, ViewTable
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
+from weft.model.suggestions import nearest
+from weft.model.wording import type_of
 from weft.store.filesystems import is_url
 from weft.store.remote import matching, shown, stamp_at
 
@@ -33,7 +35,10 @@ class Grants:
         if isinstance(allow, str | os.PathLike):
             allow = [allow]
         self.folders: list[str] = []
-        for one in [os.fspath(each) for each in allow or ()]:
+        listed: list[Any] = list(allow or ()) if isinstance(allow, Iterable | None) else [allow]
+        for wrong in [one for one in listed if not isinstance(one, str | os.PathLike)]:
+            raise UsageError(f"allow has {type_of(wrong)}", hint="Give paths or URLs of folders: allow=['data'].")
+        for one in [os.fspath(each) for each in listed]:
             root = one.rstrip("/") if is_url(one) else os.path.realpath(one)
             self.folders.append(f"{root}/")
         self._own = [f"{os.path.realpath('.')}/"] if allow is None else []
@@ -105,8 +110,19 @@ def _local(name: str, pattern: str) -> dict[str, int]:
     if os.path.isdir(pattern):
         found = [path for path in found if reader_of(path) and not os.path.basename(path).startswith((".", "_"))]
     if not found:
-        raise NotFoundError(f"table {name!r}: there is no file {pattern}")
+        raise NotFoundError(f"table {name!r}: there is no file {pattern}", hint=_near(pattern))
     return {os.path.abspath(path): os.path.getsize(path) for path in found}
+
+
+def _near(pattern: str) -> str:
+    """Return which file of a folder may be meant, or where a path begins."""
+    if os.path.isdir(pattern):
+        return f"The folder has no file that ends in one of: {', '.join(READERS)}."
+    folder, name = os.path.split(pattern)
+    with suppress(OSError):
+        if meant := nearest(name, os.listdir(folder or ".")):
+            return f"Did you mean {os.path.join(folder, meant)}?"
+    return "" if os.path.isabs(pattern) else f"The path begins at {os.getcwd()}."
 
 
 def _remote(name: str, url: str) -> dict[str, int]:

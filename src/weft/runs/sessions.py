@@ -179,7 +179,7 @@ def check_options(
         state=state,
         history=state if history is True and state is not None else _state("history", history),
         whole_process=bool(arguments.truth("whole_process", whole_process)),
-        cluster=None if cluster is None else _cluster(cluster),
+        cluster=None if cluster is None else checked_cluster(cluster),
         worker_memory=size_of("worker_memory", worker_memory),
         task_logs=bool(arguments.truth("task_logs", task_logs)),
         exclusion=dict(exclusion) if isinstance(exclusion, Mapping) else bool(_switch("exclusion", exclusion)),
@@ -194,8 +194,8 @@ def open_history(state: StateRoot) -> Historian:
     return Historian(state.catalog(), RealClock())
 
 
-def _cluster(given: ClusterOptions) -> ClusterOptions:
-    """Check the options of a cluster, whose paths become absolute."""
+def checked_cluster(given: ClusterOptions) -> ClusterOptions:
+    """Check the options of a cluster, whose paths become absolute. UsageError: an invalid one."""
     if not isinstance(given, ClusterOptions):
         raise arguments.wrong("cluster", given, "weft.ClusterOptions(address=..., requirements=..., working_dir=...)")
     file, copied = given.requirements, given.working_dir
@@ -223,7 +223,12 @@ def _state(name: str, value: bool | str | os.PathLike[str]) -> StateRoot | None:
         state = Settings().state_root(Path.cwd())
         state.warn_diverted()
         return state
-    return StateRoot(arguments.folder(name, value, "True, False or the path of a state folder"))
+    return StateRoot(state_folder(name, value))
+
+
+def state_folder(name: str, value: str | os.PathLike[str]) -> Path:
+    """Check the path of a state folder, where True and False would be allowed too. UsageError: it is none."""
+    return arguments.folder(name, value, "True, False or the path of a state folder")
 
 
 def _session_name(name: str | None) -> str:

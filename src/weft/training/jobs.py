@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -145,6 +145,10 @@ def _pickled(function: Callable[..., Any], args: Sequence[Any], named: Mapping[s
     return pickle.dumps((folders, call), protocol=5)
 
 
+ROLES: Final = ("worker", "ps", "chief", "master", "evaluator", "launcher", "node")
+"""The arguments of `job` that are replicas."""
+
+
 def job(
     kind: str = "TFJob",
     name: str = "job",
@@ -186,8 +190,7 @@ def job(
 
     JobFileError lists the mistakes by argument. UsageError: an argument of a wrong form.
     """
-    roles = {"worker": worker, "ps": ps, "chief": chief, "master": master}
-    roles |= {"evaluator": evaluator, "launcher": launcher, "node": node}
+    roles = dict(zip(ROLES, (worker, ps, chief, master, evaluator, launcher, node), strict=True))
     policy = {"backoffLimit": backoff_limit, "activeDeadlineSeconds": deadline_s, "cleanPodPolicy": clean}
     document = manifest(
         kind,

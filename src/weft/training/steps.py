@@ -29,6 +29,7 @@ from weft.frontends.training.source import STEP, refuse_spread
 from weft.frontends.training.surroundings import StepSurroundings
 from weft.model.errors import JobFileError, RunCancelledError, TaskError, UsageError, WeftError
 from weft.model.ids import loop_item
+from weft.model.suggestions import did_you_mean
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
 from weft.runs.lending import lent_session
@@ -36,7 +37,7 @@ from weft.runs.records import Record
 from weft.runs.service import RunService
 from weft.store.folders import safe_open
 from weft.store.state import StateRoot, newest_run, read_description, read_status
-from weft.training.jobs import job
+from weft.training.jobs import ROLES, job
 from weft.training.runs import backend_of
 
 if TYPE_CHECKING:
@@ -239,12 +240,15 @@ def check(options: Mapping[str, Any]) -> Complaints:
         return wrong
     if not isinstance(options[_REPLICAS], Mapping):
         return ((_REPLICAS, "must map roles to numbers, such as {worker: 2}"),)
+    unknown = [role for role in map(str, options[_REPLICAS]) if role not in ROLES]
+    if unknown:
+        known = f"There are: {', '.join(ROLES)}."
+        return tuple((_REPLICAS, f"there is no role {role}. {did_you_mean(role, ROLES, known)}") for role in unknown)
     try:
         _jobs_of(_plausible(options), ".", ".", "job")
     except (JobFileError, UsageError) as error:
-        return tuple((_option_of(line, options), line) for line in error.message.splitlines())
-    except TypeError as error:  # an unknown role
-        return ((_REPLICAS, str(error).partition(") ")[2] or str(error)),)
+        lines = f"{error.message}. {error.hint}" if error.hint else error.message
+        return tuple((_option_of(line, options), line) for line in lines.splitlines())
     return ()
 
 

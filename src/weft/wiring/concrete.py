@@ -262,7 +262,7 @@ BACKENDS: Final = {"threads": _threads, "processes": _processes, "ray": _ray, "s
 
 def check_backend(name: str) -> None:
     """Raise UsageError if there is no backend of a name."""
-    if name not in BACKENDS:
+    if name not in tuple(BACKENDS):
         raise UsageError(f"there is no backend {name!r}", hint=f"There are: {', '.join(BACKENDS)}")
 
 

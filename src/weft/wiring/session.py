@@ -148,8 +148,7 @@ class Session(runtime.EngineSession):
                 "task_logs keeps the output of tasks on this machine, and those of 'ray' run on others",
                 hint="See the logs of Ray, or open a Session('processes', task_logs=True).",
             )
-        if cluster is not None and backend != "ray":
-            raise UsageError(f"cluster is for the backend 'ray', not {backend!r}", hint="Open a Session('ray', ...).")
+        check_cluster(cluster, backend)
         if worker_memory is not None and backend not in _IN_PROCESSES:
             raise UsageError(
                 f"worker_memory limits worker processes, and the backend {backend!r} has none",
@@ -365,6 +364,14 @@ class Session(runtime.EngineSession):
 
     def __enter__(self) -> Self:
         return self
+
+
+def check_cluster(cluster: ClusterOptions | None, backend: object) -> None:
+    """UsageError: there are options of a cluster, and the backend is another one."""
+    if cluster is not None and backend != "ray":
+        raise UsageError(
+            f"cluster is for the backend 'ray', not {backend!r}", hint="Take the backend 'ray', or leave out cluster."
+        )
 
 
 def _close_if_there(session: ref[Session]) -> None:

@@ -6,8 +6,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 import weft.tensor as wt
 
@@ -1111,3 +1113,96 @@ def test_records_that_are_not_zero_are_counted(shape):
     given.ravel()[:1] = (0, 0.5, "")
     x = wt.asarray(given, chunk_size=1)
     assert wt.count_nonzero(x).fetch() == np.count_nonzero(given) == 1
+
+
+NUMBER = st.one_of(
+    st.integers(-9, 9), st.integers(-9, 300), st.sampled_from([0.5, -2.5, 0.1, -0.7, 1.3, 7.5, -1e-3, 2**40])
+)
+
+
+@hypothesis.settings(deadline=None, max_examples=400)
+@hypothesis.given(
+    start=NUMBER,
+    stop=NUMBER,
+    step=NUMBER.filter(bool),
+    dtype=st.sampled_from([None, "?", "i1", "u1", "i4", "i8", "u8", "f2", "f4", "f8", "F", "D"]),
+    chunk=st.integers(1, 7),
+)
+def test_a_range_is_numpys_to_the_last_bit(start, stop, step, dtype, chunk):
+    hypothesis.assume((stop - start) / step < 1000)
+    hypothesis.assume(dtype != "f2" or max(map(abs, (start, stop, step))) < 1000)  # both warn of an overflow
+    try:
+        with np.errstate(all="ignore"):
+            wanted = np.arange(start, stop, step, dtype=dtype)
+    except (OverflowError, TypeError) as error:
+        with pytest.raises(type(error)):
+            wt.arange(start, stop, step, dtype)
+        return
+    same(wt.arange(start, stop, step, dtype, chunk_size=chunk), wanted)
+
+
+def test_ranges_of_large_numbers_wrap_around_nowhere():
+    for ends in ((2**62, 2**62 + 9, 2), (-(2**63), -(2**63) + 3), (2**63 - 4, 2**63 - 1)):
+        same(wt.arange(*ends, chunk_size=2), np.arange(*ends))
+    same(wt.arange(2**64 - 5, 2**64 - 1, dtype="u8", chunk_size=2), np.arange(2**64 - 5, 2**64 - 1, dtype="u8"))
+
+
+@pytest.mark.parametrize("name", ["irfft", "hfft", "rfft", "irfftn", "irfft2", "ihfft", "fft"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "i1", "F", "D", "?"])
+def test_types_of_transforms_are_numpys(name, dtype):
+    x = np.array([[1, 2, 3, 4], [5, 0, 7, 1]], dtype)
+    try:
+        wanted = getattr(np.fft, name)(x)
+    except TypeError:
+        with pytest.raises(TypeError):
+            getattr(wt.fft, name)(wt.asarray(x))
+        return
+    found = getattr(wt.fft, name)(wt.asarray(x, chunk_size=2))
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(found.fetch(), wanted, rtol=1e-2 if dtype == "f2" else 1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("ord", ["nuc", "fro", 1, -1, 2, -2, np.inf])
+def test_lengths_of_time_have_norms(ord):
+    x = np.array([[1, 2], [3, 4]], "m8[s]")
+    for mine, theirs in ((wt.linalg.matrix_norm, np.linalg.matrix_norm), (wt.linalg.norm, np.linalg.norm)):
+        found, wanted = mine(wt.asarray(x, chunk_size=1), ord=ord), theirs(x, ord=ord)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found.fetch().astype(float), wanted.astype(float))
+    if not isinstance(ord, str):
+        found, wanted = wt.linalg.vector_norm(wt.asarray(x), ord=ord), np.linalg.vector_norm(x, ord=ord)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found.fetch(), wanted)
+
+
+@pytest.mark.parametrize("name", ["cumulative_sum", "cumulative_prod"])
+def test_one_axis_may_be_a_tuple(name):
+    x = np.array([[1, 2], [3, 4]])
+    same(getattr(wt, name)(wt.asarray(x, chunk_size=1), axis=(0,)), getattr(np, name)(x, axis=(0,)))
+    for wrong in ((0, 1), ()):
+        with pytest.raises(ValueError, match="multiple axes"):
+            getattr(wt, name)(wt.asarray(x), axis=wrong)
+    for name in ("cumsum", "cumprod"):
+        with pytest.raises(TypeError, match="integer"):
+            getattr(wt, name)(wt.asarray(x), axis=(0,))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f4", "U2", "?", "m8[s]"])
+def test_bytes_are_swapped(dtype):
+    given = np.array([1, 2, 3]).astype(dtype)
+    x = wt.asarray(given, chunk_size=2)
+    made = x.byteswap()
+    assert made.dtype == given.dtype
+    assert made.fetch().tobytes() == given.byteswap().tobytes()
+    assert x.fetch().tobytes() == given.tobytes()
+    view = x[1:]
+    assert x.byteswap(inplace=True) is x
+    assert view.fetch().tobytes() == given.byteswap()[1:].tobytes()
+
+
+@pytest.mark.parametrize("p", [None, 1, 2, -2, "fro", np.inf, -1, "nuc"])
+def test_no_matrices_have_no_condition_numbers(p):
+    same(wt.linalg.cond(wt.zeros((0, 2, 2)), p), np.linalg.cond(np.zeros((0, 2, 2)), p))
+    for shape in ((0, 0), (3, 0, 0)):
+        with pytest.raises(np.linalg.LinAlgError, match="empty"):
+            wt.linalg.cond(wt.zeros(shape), p)

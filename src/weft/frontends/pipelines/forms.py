@@ -51,7 +51,10 @@ def other_word(path: str, key: str, value: yaml.Node) -> str:
 def right_form(path: str, node: yaml.Node) -> str:
     """Return the hint for a field with a value of another shape; "" without one."""
     if not path:
-        return "a pipeline begins with `name: ...` and has its steps below `entry_points:`"
+        return (
+            "a pipeline begins with `name: ...` and has its steps below `entry_points:`; a training job begins with "
+            "`apiVersion: ...` and `kind: ...`"
+        )
     field = path.rpartition(".")[2]
     if isinstance(node, yaml.Sequence):
         return _instead_of_list(path, field, [item.text for item in node.items if isinstance(item, yaml.Scalar)], node)

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from weft.graph.logical import Retry
     from weft.model.resources import Resources
 
-PIPELINE_FILE = FileKind(PipelineError, "pipeline", "a pipeline needs at least `name` and `entry_points`")
+PIPELINE_FILE = FileKind(
+    PipelineError,
+    "pipeline",
+    "a pipeline needs at least `name` and `entry_points`, a training job `apiVersion` and `kind`",
+)
 START = FilePosition(1, 1)
 PARALLELISM_DEFAULT, PARALLELISM_MAX = 10, 20
 NEVER_EXPIRES = -1

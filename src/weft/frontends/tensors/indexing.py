@@ -364,19 +364,60 @@ def _any(node: ArrayNode, index: Any, arrays: Sequence[ArrayNode]) -> ArrayNode:
     """Return the elements of any index of an array read as one chunk."""
     whole = [in_one(node), *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
-    shape = _shape_of_selection(node, template, arrays)
+    shape = _shape_of_selection(node, index)
     grid = _unknown_like(index, node) if shape is None else tuple([Cut.whole(n) for n in shape])
     return call(_any_index, whole, grid, node.dtype, template=template)
 
 
-def _shape_of_selection(node: ArrayNode, template: Any, arrays: Sequence[ArrayNode]) -> tuple[int, ...] | None:
+_SLICED, _FANCY = 2, 3
+"""The lengths, in a small pattern of an array, of the axes that slices keep, and of those that index arrays make."""
+
+
+def _shape_of_selection(node: ArrayNode, index: Any) -> tuple[int, ...] | None:
     """Return the shape of what an index selects, None if it is not known. IndexError: its lines do not fit."""
-    numbers = all(one.dtype.kind in "iu" and known(one.grid) for one in arrays)
-    if not numbers or not known(node.grid) or not all(size > 0 for size in node.shape):
-        return None
-    pattern = np.broadcast_to(np.empty((), np.bool), node.shape)
-    shape: tuple[int, ...] = pattern[_fill_holes(template, [np.zeros(one.shape, np.intp) for one in arrays])].shape
-    return shape
+    listed = _listed(index)
+    missing = len(node.grid) - sum(map(_uses, listed))
+    rest = list(node.shape)
+    sliced: list[int] = []
+    lines: list[tuple[int, ...]] = []
+    pattern: list[int] = []
+    entries: list[Any] = []
+    for one in listed if any(each is Ellipsis for each in listed) else [*listed, Ellipsis]:
+        used = missing if one is Ellipsis else _uses(one)
+        here, rest = rest[:used], rest[used:]
+        if isinstance(one, ArrayNode):
+            found = _selected_by(one)
+            if found is None:
+                return None
+            lines.append(found)
+            axes = max(used, 1)  # a truth value without axes makes one
+            pattern += [1] * axes
+            entries += [np.zeros((_FANCY,) * len(found), np.intp)] * axes
+        elif isinstance(one, int):
+            pattern.append(1)
+            entries.append(0)
+        else:
+            sliced += [len(range(*one.indices(n))) for n in here] if isinstance(one, slice) else here
+            pattern += [_SLICED] * used
+            entries.append(slice(None) if isinstance(one, slice) else one)
+    try:
+        across = np.broadcast_shapes(*lines)
+    except ValueError:
+        shapes = " ".join(map(str, lines))
+        raise IndexError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        ) from None
+    lengths = {_SLICED: iter(sliced), _FANCY: iter(across)}
+    made = np.broadcast_to(np.empty((), np.bool), pattern)[tuple(entries)].shape
+    return tuple([1 if n == 1 else next(lengths[n]) for n in made])
+
+
+def _selected_by(index: ArrayNode) -> tuple[int, ...] | None:
+    """Return the shape of what an index array selects from its own axes; None if it is not known."""
+    if index.dtype.kind != "b":
+        return index.shape if known(index.grid) else None
+    mask = sources.held(index)
+    return None if mask is None else (int(np.count_nonzero(mask)),)
 
 
 def _unknown_like(index: Any, node: ArrayNode) -> Grid:
@@ -491,14 +532,19 @@ def _counted(mask: Any) -> Any:
     return np.array([np.count_nonzero(mask)])
 
 
+def _wrong_count(given: int, selected: int) -> str:
+    """Return NumPy's words for another number of values than a mask has elements."""
+    return (
+        f"NumPy boolean array indexing assignment cannot assign {given} input values to the {selected} output values "
+        "where the mask is true"
+    )
+
+
 def _dealt(place: ChunkPlace, x: Any, found: list[Any], *, axis: int, n: int) -> dict[int, Any]:
     """Return the parts of a chunk of values by the chunk that has the elements of the mask; `found` counts these."""
     ends = np.cumsum([int(one[0]) for one in found]).tolist()
     if ends[-1] != n:
-        raise ValueError(
-            f"NumPy boolean array indexing assignment cannot assign {n} input values to the {ends[-1]} output values "
-            "where the mask is true"
-        )
+        raise ValueError(_wrong_count(n, ends[-1]))
     begin, end = place.begin[axis], place.begin[axis] + place.shape[axis]
     pieces = {}
     for to, (first, past) in enumerate(pairwise([0, *ends])):
@@ -604,9 +650,37 @@ def _any_assigned(x: Chunk, value: Any, *arrays: Chunk, template: Any) -> Chunk:
     return made
 
 
-def _check_value(value: ArrayNode, selected: tuple[int, ...] | None) -> None:
-    """Raise ValueError if values do not fit into what an index selects."""
-    if selected is None or not known(value.grid):
+def _check_numbers(per_axis: Sequence[Any], shape: Sequence[int]) -> None:
+    """Raise IndexError if a number of an index array that is known is outside of its axis."""
+    axis = 0
+    for one in per_axis:
+        numbers = sources.held(one) if isinstance(one, ArrayNode) and one.dtype.kind in "iu" else None
+        if numbers is not None and numbers.size and not -shape[axis] <= numbers.min() <= numbers.max() < shape[axis]:
+            wrong = next(k for k in (numbers.min(), numbers.max()) if not -shape[axis] <= k < shape[axis])
+            raise IndexError(f"index {wrong} is out of bounds for axis {axis} with size {shape[axis]}")
+        axis += _uses(one)
+
+
+def _check_value(node: ArrayNode, index: Any, value: ArrayNode) -> None:
+    """Raise ValueError or TypeError, as NumPy, if values certainly do not fit into what an index selects."""
+    if not known(value.grid):
+        return
+    selected = _shape_of_selection(node, index)
+    first, *others = _listed(index)
+    if (
+        not others
+        and isinstance(first, ArrayNode)
+        and first.dtype.kind == "b"
+        and len(first.grid) == len(node.grid) > 0
+    ):
+        if len(value.grid) > 1:
+            raise TypeError(
+                "NumPy boolean array indexing assignment requires a 0 or 1-dimensional input, input has "
+                f"{len(value.grid)} dimensions"
+            )
+        if selected is not None and value.size not in (1, *selected):
+            raise ValueError(_wrong_count(value.size, selected[0]))
+    if selected is None:
         return
     extra = max(len(value.shape) - len(selected), 0)
     sizes = zip(reversed(value.shape), reversed(selected), strict=False)
@@ -625,12 +699,14 @@ def put(node: ArrayNode, index: Any, value: ArrayNode) -> ArrayNode:
         dotted = index is ... or (isinstance(index, tuple) and any(one is ... for one in index))
         taken = [along(cut, one) for cut, one in zip(node.grid, parsed.per_axis, strict=True)]
         return _put_slices(node, taken, value, dotted=dotted)
+    if value.grid or len(arrays) > 1:  # a number fits everywhere, and one line of numbers fits itself
+        _check_value(node, index, value)
+    _check_numbers(parsed.per_axis, node.shape)
     if len(arrays) == 1 and not parsed.new and node.chunks > 1:
         chunkwise = _put_array(node, parsed.per_axis, value)
         if chunkwise is not None:
             return chunkwise
     whole = [in_one(node), in_one(value), *[in_one(one) for one in arrays]]
     template = _template(index, arrays)
-    _check_value(value, _shape_of_selection(node, template, arrays))
     made = call(_any_assigned, whole, whole[0].grid, node.dtype, name="put", template=template)
     return rechunk(made, node.grid)

@@ -277,10 +277,15 @@ def completed(dtype: DType, source: DType) -> DType:
 
 
 def cast(node: ArrayNode, dtype: DType) -> ArrayNode:
-    """Return the array with another dtype. TypeError: the dtype is incomplete, and depends on the values."""
+    """Return the array with another dtype.
+
+    TypeError: there is no such cast, or the dtype is incomplete, and depends on the values.
+    """
     dtype = completed(dtype, node.dtype)
     if node.dtype == dtype:
         return node
+    if "V" in (node.dtype.kind, dtype.kind):
+        np.zeros(0, node.dtype).astype(dtype)  # only fields decide whether there is a cast
     return call(_cast, node, node.grid, dtype, name="astype", dtype=dtype)
 
 

@@ -16,7 +16,7 @@ from weft.operators.regions import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
-    from weft.frontends.tensors.types import DType
+    from weft.frontends.tensors.types import DType, NumpyArray
 
 # ------------------------------------------------------------------------------------------------------- kernels
 
@@ -28,11 +28,15 @@ def _filled(place: ChunkPlace, value: Any) -> Callable[[Any], None]:
     return fill
 
 
-def _counted(place: ChunkPlace, start: Any, step: Any, dtype: DType) -> Any:
-    lo, n = place.begin[0], place.shape[0]
-    if dtype.kind in "iu" and isinstance(start, int) and isinstance(step, int):
-        return (np.arange(lo, lo + n) * step + start).astype(dtype)
-    return (start + np.arange(lo, lo + n) * step).astype(dtype)
+def _counted(place: ChunkPlace, start: Any, step: Any, second: Any, dtype: DType) -> Any:
+    at = np.arange(place.begin[0], place.begin[0] + place.shape[0])
+    if dtype.kind == "O":
+        return (start + at * step).astype(dtype)
+    wide = counted_in(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities are no news in a range
+        made = (wide.type(start) + at.astype(np.empty(0, wide).real.dtype) * wide.type(step)).astype(dtype)
+    made[at == 1] = second  # which the difference, rounded itself, may miss
+    return made
 
 
 def _spaced(place: ChunkPlace, start: Any, stop: Any, num: int, endpoint: bool, dtype: DType) -> Any:
@@ -189,9 +193,28 @@ def full(grid: Grid, value: Any, dtype: DType) -> ArrayNode:
     return ArrayNode(KernelKind.FILL, _filled, [], grid, dtype, kwargs={"value": value}, cheap=True, name="full")
 
 
-def arange(grid: Grid, start: Any, step: Any, dtype: DType) -> ArrayNode:
-    """Return `start + i * step`."""
-    return call(_counted, [], grid, dtype, placed=True, cheap=True, name="arange", start=start, step=step, dtype=dtype)
+def arange(grid: Grid, start: Any, step: Any, second: Any, dtype: DType) -> ArrayNode:
+    """Return `start + i * step`, but `second` for i = 1, of numbers of `counted_in(dtype)`; whole ones wrap around."""
+    return call(
+        _counted,
+        [],
+        grid,
+        dtype,
+        placed=True,
+        cheap=True,
+        name="arange",
+        start=start,
+        step=step,
+        second=second,
+        dtype=dtype,
+    )
+
+
+def counted_in(dtype: DType) -> DType:
+    """Return the type in which the numbers of a range are computed."""
+    if dtype.kind == "b":
+        return np.dtype(np.int8)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def arange_length(start: float, stop: float, step: float) -> int:
@@ -248,6 +271,14 @@ def narrowed(node: ArrayNode, touched: Sequence[tuple[int, int]]) -> tuple[Array
     else:
         part = Part(array, begin, tuple([cut.size for cut in grid]), node.dtype)
     return from_array(part, grid, node.dtype), begin
+
+
+def held(node: ArrayNode) -> NumpyArray | None:
+    """Return the values of an array that a caller has given as a number or an array of NumPy in memory; else None."""
+    if node.fn is _filled:
+        return np.full(node.shape, node.kwargs["value"], node.dtype) if not node.grid else None
+    source = node.kwargs["source"] if node.fn is _slice_of else None
+    return source.array if source is not None and source.in_memory else None
 
 
 def is_source(node: ArrayNode) -> bool:

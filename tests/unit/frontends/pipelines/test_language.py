@@ -295,4 +295,5 @@ def test_a_file_in_the_form_of_another_system_gets_a_hint(text, hint):
 def test_a_list_is_no_pipeline():
     with pytest.raises(PipelineError) as caught:
         parse("- a\n")
-    assert caught.value.hint == "a pipeline begins with `name: ...` and has its steps below `entry_points:`"
+    assert caught.value.hint.startswith("a pipeline begins with `name: ...` and has its steps below `entry_points:`")
+    assert "a training job begins with `apiVersion: ...` and `kind: ...`" in caught.value.hint

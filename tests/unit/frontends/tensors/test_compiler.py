@@ -89,7 +89,7 @@ def test_a_wanted_node_is_stored_though_another_reads_it():
 
 
 def test_cheap_sources_are_made_again_by_each_reader():
-    a = sources.arange((Cut.even(20, 5),), 0, 1, F8)
+    a = sources.arange((Cut.even(20, 5),), 0, 1, 1, F8)
     made = vertices(total(apply(np.exp, a)), apply(np.add, a, 1.0))
     assert made == {"arange-exp-sum": 4, "arange-add": 4, "combine-squeeze": 1}
 

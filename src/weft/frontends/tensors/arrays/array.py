@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from weft.frontends.tensors import blocks, indexing, shaping, sources
 from weft.frontends.tensors.arrays import chunking, computing, display, runners, views
-from weft.frontends.tensors.arrays.conversion import aligned, as_node, is_plain, nodes_in, plain_index
+from weft.frontends.tensors.arrays.conversion import aligned, as_node, converted, is_plain, nodes_in, plain_index
 from weft.frontends.tensors.arrays.deferred import Expressed, needs_lengths
 from weft.frontends.tensors.arrays.flat import Flat
 from weft.frontends.tensors.arrays.methods import Methods
@@ -151,6 +151,7 @@ class Tensor(Methods, Expressed):
         if not isinstance(sample, Tensor):
             return
         base = sample._base
+        self._read_only = base is None and sample._read_only
         for one, operand in given if base is not None else ():
             if isinstance(one, Tensor) and one is not sample and one._base is base and isinstance(operand, Tensor):
                 self._attach(operand, sample._steps)
@@ -191,6 +192,11 @@ class Tensor(Methods, Expressed):
     def size(self) -> int:
         """The number of elements."""
         return self.node.size
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other array shares the elements."""
+        return self._base is None
 
     @property
     def itemsize(self) -> int:
@@ -648,8 +654,7 @@ def _setitem(x: Tensor, index: Any, value: Any) -> Tensor:
         held = np.empty((), x.dtype)
         held[()] = value  # OverflowError: it does not fit; NumPy checks some of its own numbers, at such an index alone
         value = held
-    node = shaping.cast(as_node(value, x.dtype), x.dtype)
-    return Tensor(indexing.put(x.node, nodes_in(index), node))
+    return Tensor(indexing.put(x.node, nodes_in(index), converted(value, x.dtype)))
 
 
 @needs_lengths
@@ -690,7 +695,7 @@ def put_into(into: Any, made: Any, where: Any = True, casting: Any = "same_kind"
         np.copyto(into, found.fetch(), casting=casting, where=chosen)
         return into
     grid = into.node.grid
-    node = shaping.broadcast_to(shaping.cast(found.node, into.dtype), grid)
+    node = shaping.broadcast_to(converted(found, into.dtype), grid)
     if where is not True:
         chosen = shaping.broadcast_to(shaping.cast(as_node(where), np.dtype(bool)), grid)
         node = choose(chosen, node, into.node, into.dtype)
@@ -710,14 +715,16 @@ def order_of(x: Any) -> str:
 
 @needs_lengths
 def part_of(x: ArrayLike, fn: Callable[[Any], Any]) -> Tensor:
-    """Return a view of the real or the imaginary part (`numpy.real`, `numpy.imag`); zeros have no base."""
+    """Return a view of the real or the imaginary part (`numpy.real`, `numpy.imag`); zeros can only be read."""
     node = as_node(x)
     if isinstance(x, Tensor) and node.dtype.kind == "c":
         part = views.ComplexPart(fn.__name__)
         return x.viewed(part.get(node), part)
     if isinstance(x, Tensor) and fn is np.real:
         return x[...]
-    return Tensor(elementwise(fn, [node], fn(np.empty(0, node.dtype)).dtype))
+    made = Tensor(elementwise(fn, [node], fn(np.empty(0, node.dtype)).dtype))
+    made._read_only = fn is np.imag and node.dtype.kind != "c"
+    return made
 
 
 def as_tensor(x: Any) -> Tensor:

@@ -12,8 +12,8 @@ from weft.frontends.tensors.arrays.array import Tensor
 from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.insertion import part_along
-from weft.frontends.tensors.arrays.registry import public
-from weft.frontends.tensors.blocks import rechunk
+from weft.frontends.tensors.arrays.registry import method, public
+from weft.frontends.tensors.blocks import elementwise, rechunk
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import ArrayNode, call
 
@@ -78,3 +78,19 @@ def unpackbits(x: ArrayLike, /, axis: int | None = None, count: int | None = Non
         return part_along(made, at, 0, wanted)
     rest = creation.zeros([wanted - n if a == at else size for a, size in enumerate(made.shape)], _BYTE)
     return joining.concat([made, rest], axis=at)
+
+
+@method("byteswap")
+def _byteswap(self: Tensor, inplace: bool = False) -> Tensor:
+    """Return the elements with their bytes in reverse order, of the same dtype; with `inplace` the array itself."""
+    made = _swapped(self)
+    if not inplace:
+        return made
+    self._set(made.node)
+    return self
+
+
+@needs_lengths
+def _swapped(x: Tensor) -> Tensor:
+    node = x.node
+    return Tensor(elementwise(np.ndarray.byteswap, [node], node.dtype, "byteswap"))

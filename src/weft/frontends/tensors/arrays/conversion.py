@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.frontends.tensors import sources
+from weft.frontends.tensors import shaping, sources
 from weft.frontends.tensors.arrays import chunking
 from weft.frontends.tensors.arrays.deferred import Expressed
 from weft.frontends.tensors.chunks import known
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Scalar = bool | int | float | complex
 """A Python number: it takes the dtype of the other operand."""
+_NUMBERS = "biufc"
+"""The kinds of dtypes that are cast to one another whatever the values are."""
 
 
 class SparseArgumentError(TypeError):
@@ -53,6 +55,17 @@ def as_node(value: Any, like: DType | None = None) -> ArrayNode:
     if not found.ndim:
         return sources.full((), found[()], found.dtype)
     return sources.from_array(found, chunking.cut(found.shape, found.dtype.itemsize), found.dtype)
+
+
+def converted(value: Any, dtype: DType) -> ArrayNode:
+    """Return the expression of a value as an array of a dtype.
+
+    ValueError, TypeError: there is no such cast, or a value that is known here is none of this dtype.
+    """
+    node = as_node(value, dtype)
+    if node.dtype.kind not in _NUMBERS and node.dtype != dtype and (held := sources.held(node)) is not None:
+        node = as_node(held.astype(dtype))
+    return shaping.cast(node, dtype)
 
 
 def loose(value: Any) -> ArrayNode | Scalar:

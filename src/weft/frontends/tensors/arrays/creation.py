@@ -280,7 +280,10 @@ def arange(
     device: str | None = None,
     chunk_size: ChunkSize = None,
 ) -> Tensor:
-    """Return numbers, or dates, from `start` up to `stop`, `step` apart."""
+    """Return numbers, or dates, from `start` up to `stop`, `step` apart.
+
+    As with NumPy, the first two numbers are rounded to the dtype, and the others follow by their difference.
+    """
     _here(device)
     start, stop, step = [one.fetch() if isinstance(one, Tensor) else one for one in (start, stop, step)]
     if stop is None:
@@ -294,9 +297,17 @@ def arange(
     kind = np.dtype(dtype)
     if kind.kind not in "biufcO":
         raise TypeError(f"arange makes numbers and dates, not {kind}: give another dtype, and .astype of the result")
-    if kind.kind in "iu" and isinstance(start, int) and isinstance(step, int):
-        np.asarray([start, start + step][:n], kind)  # OverflowError: NumPy refuses the first two that do not fit
-    return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, kind))
+    if kind.kind == "b" and n > 2:
+        raise TypeError("arange() is only supported for booleans when the result has at most length 2.")
+    second = None
+    if kind.kind != "O":
+        pair = np.zeros(2, kind)
+        for at, one in enumerate((start, start + step)[:n]):
+            pair[at] = one  # OverflowError: it does not fit
+        wide = pair.astype(sources.counted_in(kind))
+        start, second = pair
+        step = np.diff(wide)[0]
+    return Tensor(sources.arange(_grid((n,), kind, chunk_size), start, step, second, kind))
 
 
 @public(refused="gpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @public(out=9)
 @needs_lengths
 def cumulative_sum(
-    x: ArrayLike, /, axis: int | None = None, dtype: DTypeLike = None, include_initial: bool = False
+    x: ArrayLike, /, axis: int | tuple[int] | None = None, dtype: DTypeLike = None, include_initial: bool = False
 ) -> Tensor:
     """Return cumulative sums along an axis, which only an array of one axis may omit."""
     return _scan(np.add, x, axis, dtype, include_initial)
@@ -31,18 +32,22 @@ def cumulative_sum(
 @public(out=9)
 @needs_lengths
 def cumulative_prod(
-    x: ArrayLike, /, axis: int | None = None, dtype: DTypeLike = None, include_initial: bool = False
+    x: ArrayLike, /, axis: int | tuple[int] | None = None, dtype: DTypeLike = None, include_initial: bool = False
 ) -> Tensor:
     """Return cumulative products along an axis, which only an array of one axis may omit."""
     return _scan(np.multiply, x, axis, dtype, include_initial)
 
 
-def _scan(fn: np.ufunc, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
+def _scan(fn: np.ufunc, x: Any, axis: int | tuple[int] | None, dtype: Any, include_initial: bool) -> Tensor:
     node = as_node(x)
     if axis is None:
         if len(node.grid) > 1:
             raise ValueError("axis must be given for an array of more axes than one")
         node, axis = shaping.reshape(node, (node.size,)) if not node.grid else node, 0
+    if isinstance(axis, tuple):
+        if len(axis) != 1:
+            raise ValueError("accumulate does not allow multiple axes")
+        (axis,) = axis
     axis = reductions.axis_of(axis, len(node.grid))
     kind = _sum_dtype(node, dtype)
     made = reductions.scan(fn, node, axis, kind)
@@ -88,14 +93,14 @@ def diff(x: ArrayLike, /, n: int = 1, axis: int = -1, prepend: Any = None, appen
 def cumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> Tensor:
     """Return cumulative sums along an axis; by default of the flattened array."""
     given = ravel(x) if axis is None else x
-    return cumulative_sum(given, axis=0 if axis is None else axis, dtype=dtype)
+    return cumulative_sum(given, axis=0 if axis is None else operator.index(axis), dtype=dtype)
 
 
 @public("a", method=True, out=3, summed=True)
 def cumprod(x: ArrayLike, axis: int | None = None, dtype: DTypeLike = None) -> Tensor:
     """Return cumulative products along an axis; by default of the flattened array."""
     given = ravel(x) if axis is None else x
-    return cumulative_prod(given, axis=0 if axis is None else axis, dtype=dtype)
+    return cumulative_prod(given, axis=0 if axis is None else operator.index(axis), dtype=dtype)
 
 
 @public("a")

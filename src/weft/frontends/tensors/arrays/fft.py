@@ -29,8 +29,10 @@ def _complex(dtype: DType) -> DType:
     return np.result_type(dtype, np.complex64) if dtype.kind in "fc" else np.dtype(np.complex128)
 
 
-def _real(dtype: DType) -> DType:
-    return np.empty(0, _complex(dtype)).real.dtype
+def _real(fn: Callable[..., Any], dtype: DType, axes: int) -> DType:
+    """Return the type of real numbers that NumPy makes along some axes: of half precision along one alone."""
+    made: DType = fn(np.ones((2,) * axes, dtype), **({"axes": range(axes)} if axes > 1 else {})).dtype
+    return made
 
 
 def _transformed(x: Chunk, *, fn: Callable[..., Any], dtype: DType, options: tuple[tuple[str, Any], ...]) -> Chunk:
@@ -69,7 +71,7 @@ def _one(
     own = 2 * (node.shape[along] - 1) if real else node.shape[along]
     length = _positive(own if n is None else n)
     size = length // 2 + 1 if half else length
-    dtype = _real(node.dtype) if real else _complex(node.dtype)
+    dtype = _real(fn, node.dtype, 1) if real else _complex(node.dtype)
     return _transform(fn, node, {along: size}, dtype, {"n": n, "axis": along, "norm": norm})
 
 
@@ -99,7 +101,7 @@ def _several(
     sizes = {axis: _positive(n) for axis, n in zip(along, given, strict=True)}
     if last == "half" and along:
         sizes[along[-1]] = given[-1] // 2 + 1
-    dtype = _real(node.dtype) if last == "real" else _complex(node.dtype)
+    dtype = _real(fn, node.dtype, len(along)) if last == "real" and along else _complex(node.dtype)
     return _transform(fn, node, sizes, dtype, {"s": tuple(given), "axes": tuple(along), "norm": norm})
 
 

@@ -433,10 +433,10 @@ _ORDERS = (None, 1, -1, 2, -2, np.inf, -np.inf, "fro", "nuc")
 @needs_lengths
 def matrix_norm(x: ArrayLike, /, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """Return a norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
-    node = as_node(x)
+    node = _measured(x)
     if ord in (None, "fro") and len(node.grid) > 1:
         return vector_norm(Tensor(node), axis=(-2, -1), keepdims=keepdims)
-    node, dtype = _matrices(x, factored=ord in (2, -2, "nuc"))
+    node, dtype = _matrices(Tensor(node), factored=ord in (2, -2, "nuc"))
     if ord not in _ORDERS:
         raise ValueError(f"Invalid norm order for matrices: {ord!r}")
     kind = _real(np.dtype(np.float64) if dtype.kind in "biu" else dtype)
@@ -445,13 +445,19 @@ def matrix_norm(x: ArrayLike, /, keepdims: bool = False, ord: Any = "fro") -> Te
     return made if keepdims else Tensor(shaping.squeeze(made.node, (ndim - 2, ndim - 1)))
 
 
+def _measured(x: Any) -> ArrayNode:
+    """Return an array as its norms are computed: lengths of time are numbers of their unit."""
+    node = as_node(x)
+    return shaping.cast(node, np.dtype(np.float64)) if node.dtype.kind == "m" else node
+
+
 @public(space="linalg")
 @needs_lengths
 def vector_norm(
     x: ArrayLike, /, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
     """Return the norm of all elements, or of those along axes."""
-    node = as_node(x)
+    node = _measured(x)
     given = Tensor(shaping.cast(node, np.dtype(np.float64)) if node.dtype.kind in "biu" else node)
     if given.dtype != np.float16:
         _computed_in(given.dtype)

@@ -106,7 +106,7 @@ def cond(x: ArrayLike, /, p: Any = None) -> Tensor:
     node = as_node(x)
     if len(node.grid) < 2:
         raise LinAlgError(f"{len(node.grid)}-dimensional array given. Array must be at least two-dimensional")
-    if 0 in node.shape:
+    if 0 in node.shape[-2:]:
         raise LinAlgError("cond is not defined on empty arrays")
     if p in (None, 2, -2):
         values = svdvals(Tensor(node))

@@ -1,5 +1,6 @@
 # Written by `python -m weft.tensor.stubs` from the registry.
 # fmt: off
+from weft.frontends.tensors.arrays.bits import _byteswap as _byteswap
 from weft.frontends.tensors.arrays.chunkwise import map_chunk as _map_chunk
 from weft.frontends.tensors.arrays.creation import copy as _copy
 from weft.frontends.tensors.arrays.cumulative import cumprod as _cumprod, cumsum as _cumsum
@@ -89,6 +90,7 @@ class Methods:
     argmin = _argmin
     argpartition = _argpartition
     argsort = _argsort
+    byteswap = _byteswap
     choose = _choose
     clip = _clip
     compress = _compress_method

@@ -10,7 +10,7 @@ import numpy as np
 from weft.frontends.tensors import blocks, indexing, ordering, shaping
 from weft.frontends.tensors.arrays import searching, shapes
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor
-from weft.frontends.tensors.arrays.conversion import as_node, promoted
+from weft.frontends.tensors.arrays.conversion import as_node, converted, promoted
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.dtypes import INT
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
@@ -81,7 +81,10 @@ def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: ArrayLike =
     given = as_tensor(np.asarray(src, dst.dtype) if type(src) is int else src)  # OverflowError: it does not fit
     if not np.can_cast(given.dtype, dst.dtype, casting):
         raise TypeError(f"Cannot cast from {given.dtype!r} to {dst.dtype!r} according to the rule {casting!r}")
-    values = shapes.spread(given.astype(dst.dtype), dst.shape)
+    extra = given.shape[: max(given.ndim - dst.ndim, 0)]
+    if set(extra) == {1}:  # NumPy leaves such axes out
+        given = shapes.squeeze(given, tuple(range(len(extra))))
+    values = shapes.spread(Tensor(converted(given, dst.dtype)), dst.shape)
     chosen = values if where is True else searching.where(shapes.spread(where, dst.shape), values, dst)
     dst._set(chosen._node)
 
