@@ -274,9 +274,9 @@ class TestAtTheEnd:
         assert (place.folder / "as").read_text() == "x\n"
 
 
-LEAF = "echo leaf {{v}} >> ran; test {{v}} = 1 && exit; touch began; until test -e go; do sleep 0.02; done"
+LEAF = "echo leaf {{v}} >> ran.log; test {{v}} = 1 && exit; touch began; until test -e go; do sleep 0.02; done"
 IN_A_LOOP = {
-    "lists": {"command": "echo '[1, 2]' > {{o}}; echo lists >> ran", "artifacts": {"output": ["o"]}},
+    "lists": {"command": "echo '[1, 2]' > {{o}}; echo lists >> ran.log", "artifacts": {"output": ["o"]}},
     "dag": {
         "deps": "lists",
         "loop_argument": "{{l}}",
@@ -300,7 +300,7 @@ sys.exit(main())
 
 class TestResume:
     def test_items_that_have_finished_do_not_run_again(self, place):
-        command = "echo {{PF_LOOP_ARGUMENT}} >> ran; test {{PF_LOOP_ARGUMENT}} != 3 || test -e good; echo x > {{o}}"
+        command = "echo {{PF_LOOP_ARGUMENT}} >> ran.log; test {{PF_LOOP_ARGUMENT}} != 3 || test -e good; echo x > {{o}}"
         items: dict[str, Any] = {
             "loop": {"command": command, "loop_argument": [1, 2, 3, 4], "artifacts": {"output": ["o"]}},
             "lists": {"command": "echo '[5, 6, 3]' > {{o}}", "artifacts": {"output": ["o"]}},
@@ -327,13 +327,13 @@ class TestResume:
             step["command"] = "set -e; " + step["command"]
         place.write(items, failure_options={"strategy": "continue"})
         assert place.run().state == "failed"
-        before = sorted((place.folder / "ran").read_text().split())
+        before = sorted((place.folder / "ran.log").read_text().split())
         assert before == sorted(["1", "2", "3", "4", "5", "6", "3", "5", "6", "3"])
         (place.folder / "good").touch()
-        (place.folder / "ran").unlink()
+        (place.folder / "ran.log").unlink()
         result = resume_run(place.folder_of(), Settings(workers=1))
         assert result.state == "succeeded", result.error
-        assert (place.folder / "ran").read_text().split() == ["3", "3", "3"]
+        assert (place.folder / "ran.log").read_text().split() == ["3", "3", "3"]
         found = states(place)
         assert set(found.values()) == {"succeeded"}
         assert found["loop[3]"] == "succeeded"
@@ -351,7 +351,7 @@ class TestResume:
         )
         try:
             until(lambda: (place.folder / "began").exists(), "the loop")
-            until(lambda: "leaf 1" in (place.folder / "ran").read_text(), "the first leaf")
+            until(lambda: "leaf 1" in (place.folder / "ran.log").read_text(), "the first leaf")
             shown = place.states()
         finally:
             process.kill()
@@ -366,8 +366,8 @@ class TestResume:
     def test_records_count_where_the_journal_has_lost_all_ticks(self, place):
         place.write(
             {
-                "first": {"command": "echo first >> ran; echo 1 > {{o}}", "artifacts": {"output": ["o"]}},
-                "last": {"command": "echo last >> ran; test -e go", "deps": "first"},
+                "first": {"command": "echo first >> ran.log; echo 1 > {{o}}", "artifacts": {"output": ["o"]}},
+                "last": {"command": "echo last >> ran.log; test -e go", "deps": "first"},
             }
         )
         code, _, _ = place.weft("run", "run.yaml")
@@ -378,7 +378,7 @@ class TestResume:
         journal.write_bytes(data[: 8 + 8 + length])
         (place.folder / "go").touch()
         assert resume_run(place.folder_of(), Settings(workers=1)).state == "succeeded"
-        assert (place.folder / "ran").read_text().split() == ["first", "last", "last"]
+        assert (place.folder / "ran.log").read_text().split() == ["first", "last", "last"]
 
     def test_a_killed_run_goes_on_inside_a_loop(self, place):
         place.write(IN_A_LOOP)
@@ -393,27 +393,27 @@ class TestResume:
         (place.folder / "go").touch()
         result = resume_run(place.folder_of(), Settings(workers=1))
         assert result.state == "succeeded", result.error
-        lines = sorted((place.folder / "ran").read_text().splitlines())
+        lines = sorted((place.folder / "ran.log").read_text().splitlines())
         assert lines == ["leaf 1", "leaf 2", "leaf 2", "lists"]
         assert set(states(place).values()) == {"succeeded"}
 
 
 class TestCached:
     def steps(self) -> dict[str, Any]:
-        say = "echo {{PF_LOOP_ARGUMENT}} > {{o}}; echo $PF_STEP_NAME {{PF_LOOP_ARGUMENT}} >> ran"
+        say = "echo {{PF_LOOP_ARGUMENT}} > {{o}}; echo $PF_STEP_NAME {{PF_LOOP_ARGUMENT}} >> ran.log"
         inner = {
-            "command": "echo {{v}} > {{o}}; echo leaf {{v}} >> ran",
+            "command": "echo {{v}} > {{o}}; echo leaf {{v}} >> ran.log",
             "parameters": {"v": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"},
             "artifacts": {"output": ["o"]},
         }
         reads_list = {"input": {"l": "{{lists.o}}"}, "output": ["o"]}
         return {
-            "lists": {"command": "echo '[1, 2]' > {{o}}; echo lists >> ran", "artifacts": {"output": ["o"]}},
+            "lists": {"command": "echo '[1, 2]' > {{o}}; echo lists >> ran.log", "artifacts": {"output": ["o"]}},
             "fixed": {"command": say, "loop_argument": [1, 2, 3], "artifacts": {"output": ["o"]}},
             "told": {"deps": "lists", "command": say, "loop_argument": "{{l}}", "artifacts": reads_list},
             "after": {
                 "deps": "told,fixed",
-                "command": "cat $(echo {{a}},{{b}} | tr , ' ') > {{o}}; echo after >> ran",
+                "command": "cat $(echo {{a}},{{b}} | tr , ' ') > {{o}}; echo after >> ran.log",
                 "artifacts": {"input": {"a": "{{told.o}}", "b": "{{fixed.o}}"}, "output": ["o"]},
             },
             "dag": {
@@ -425,7 +425,7 @@ class TestCached:
         }
 
     def ran(self, place: Place) -> list[str]:
-        file = place.folder / "ran"
+        file = place.folder / "ran.log"
         lines = sorted(file.read_text().splitlines()) if file.exists() else []
         file.unlink(missing_ok=True)
         return lines
@@ -448,7 +448,7 @@ class TestCached:
         assert text(result, "after.o").split() == ["1", "2", "3", "1", "4"]
 
     def test_equal_items_are_made_once(self, place):
-        say = "echo {{PF_LOOP_ARGUMENT}} >> ran; echo x > {{o}}"
+        say = "echo {{PF_LOOP_ARGUMENT}} >> ran.log; echo x > {{o}}"
         place.write(
             {"l": {"command": say, "loop_argument": [7, 7, 7], "artifacts": {"output": ["o"]}}}, cache={"enable": True}
         )

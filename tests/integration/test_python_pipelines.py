@@ -33,7 +33,7 @@ LIMIT = 100
 @weft.step(cache=True)
 def numbers(out: weft.Output, count: int = 5, scale: float = 2, where: Path = Path("a/b"), more: list = [1]):
     """Write numbers."""
-    with open("trace", "a") as trace:
+    with open("trace.log", "a") as trace:
         trace.write("numbers\\n")
     assert type(count) is int and type(scale) is float and isinstance(where, Path) and type(more) is list
     out.write_text(json.dumps([helpers.times(n, scale) for n in range(count) if n < LIMIT]))
@@ -41,7 +41,7 @@ def numbers(out: weft.Output, count: int = 5, scale: float = 2, where: Path = Pa
 
 @weft.command(cache=True)
 def lines(data: weft.Input, text: weft.Output):
-    return f"echo lines >> trace; tr -d '[] ' < {data} | tr , '\\\\n' > {text}"
+    return f"echo lines >> trace.log; tr -d '[] ' < {data} | tr , '\\\\n' > {text}"
 
 
 @weft.step
@@ -113,7 +113,7 @@ class Project:
         return Path(document["run"]["outputs"][name]).read_text()
 
     def ran(self) -> list[str]:
-        trace = self.folder / "trace"
+        trace = self.folder / "trace.log"
         found = trace.read_text().split() if trace.exists() else []
         trace.unlink(missing_ok=True)
         return sorted(found)
