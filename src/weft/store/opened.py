@@ -50,8 +50,8 @@ _THERE: Final = "+"
 """In place of the digest of a file that may change."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
 _MOST_LINKS: Final = 40
-_OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "VIRTUAL_ENV"})
-"""Variables with places of shells and programs, which are others in each session."""
+_OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "PYTHONPATH", "VIRTUAL_ENV"})
+"""Variables with places of shells and programs, which are others in each session; modules on PYTHONPATH are code."""
 _SEPARATOR: Final = late_pattern(r"[\s:,;=]+")
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
 _WEFT: Final = str(PurePath(__file__).parents[1])
