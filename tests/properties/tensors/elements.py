@@ -162,7 +162,13 @@ def _operator(symbol: str) -> Draw:
             def place(a: Any, b: Any) -> Any:
                 a = a.copy() if isinstance(a, np.ndarray) else wt.asarray(a, copy=True)
                 names = {"a": a, "b": b}
-                exec(f"a {symbol}= b", {}, names)
+                try:
+                    exec(f"a {symbol}= b", {}, names)
+                except TypeError:
+                    if not (isinstance(a, np.ndarray) and a.ndim == b.ndim == 0):
+                        raise
+                    names["a"] = a[()]  # a result without axes is a scalar of NumPy, which gives way to a new one
+                    exec(f"a {symbol}= b", {}, names)
                 return names["a"]
 
             return Case(f"{symbol}=", [x, y], place, place, exact)
