@@ -167,13 +167,13 @@ def make_network(libc: ctypes.CDLL) -> None:
 
 
 def main(*words: str) -> None:
-    """Run one action of `weft.operators.network` as a program, and print its result as one line.
+    """Run one action of `weft.operators.network` in a process of its own, and print its result as one line.
 
-    `hold`: make a job network, print "ok", and keep it until the end of the standard input. `probe`: the same,
-    after the trial of a replica in it. `attach USER NETWORK NAME`: make an interface a port of the bridge. `forward
-    USER NETWORK PREFIX RULES`: give the bridge the addresses of services, print "ok", and forward their connections
-    (JSON, as `forward.listen`) until the end of the standard input. `memory USER SIZE FOLDER ...`: mount file
-    systems in memory in a mount namespace of its own, and keep it in the same way. A failure prints the number of
+    `hold`: make a job network, print "ok" and the pid, and keep it until the end of the standard input. `probe`: the
+    same, after the trial of a replica in it. `attach USER NETWORK NAME`: make an interface a port of the bridge.
+    `forward USER NETWORK PREFIX RULES`: give the bridge the addresses of services, print the same, and forward their
+    connections (JSON, as `forward.listen`) until the end of the standard input. `memory USER SIZE FOLDER ...`: mount
+    file systems in memory in a mount namespace of its own, and keep it in the same way. A failure prints the number of
     the error and what failed.
     """
     try:
@@ -190,7 +190,7 @@ def main(*words: str) -> None:
             make_network(libc)
         if words[0] == "probe":
             _probe(libc)
-        os.write(1, b"ok\n")
+        os.write(1, b"ok %d\n" % os.getpid())
         if words[0] != "attach":
             os.read(0, 1)
     except OSError as error:
