@@ -93,21 +93,23 @@ class RouteSocket:
         """
         port, address = b"r%d" % index, b"\x02Wef" + struct.pack(">H", index)
         named = _attribute(3, port + b"\0")
-        try:
-            self._ask(self.DELETE_LINK, 0, _link(0, 0) + named)
-        except OSError as error:
-            if error.errno != errno.ENODEV:
-                raise
         size = _attribute(4, struct.pack("=I", mtu))
         peer = _link(DEVICE, 0) + _attribute(3, b"eth0\0") + _attribute(1, address) + size
         peer += _attribute(28, struct.pack("=i", namespace))  # IFLA_NET_NS_FD
         kind = _attribute(1, b"veth") + _attribute(2, _attribute(1, peer))  # IFLA_INFO_DATA, VETH_INFO_PEER
         master = _attribute(10, struct.pack("=i", DEVICE))
-        self._ask(
-            self.NEW_LINK,
-            self.CREATE,
-            _link(DEVICE + 1 + index, self._UP) + named + master + size + _attribute(18, kind),
-        )
+        body = _link(DEVICE + 1 + index, self._UP) + named + master + size + _attribute(18, kind)
+        try:
+            self._ask(self.NEW_LINK, self.CREATE, body)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.EBUSY):
+                raise
+            try:
+                self._ask(self.DELETE_LINK, 0, _link(0, 0) + named)
+            except OSError as gone:
+                if gone.errno != errno.ENODEV:
+                    raise
+            self._ask(self.NEW_LINK, self.CREATE, body)
 
     def join_bridge(self, name: bytes) -> None:
         """Make an existing interface a port of the bridge and start it."""
