@@ -147,7 +147,7 @@ class GuardianPool:
         pid = self._process.pid
         self._process.send_signal(signal.SIGCONT)
         with suppress(OSError):  # a system without this file
-            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split():
                 with suppress(ProcessLookupError):
                     os.kill(int(child), signal.SIGCONT)
 

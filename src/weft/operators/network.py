@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError, UsageError
-from weft.operators.containers import LABEL, REQUIRE, ContainerEngine, ContainerSeat, find_engine
 from weft.operators.guardians import expect_in_guardians, start_guardian
 from weft.operators.mounts import BindMount
 from weft.operators.ports import PORTS, why_taken
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
+
+    from weft.operators.containers import ContainerEngine, ContainerSeat
 
 LOOPBACK: Final = "127.0.0.1"
 SUBNET_BITS: Final = 16
@@ -199,6 +200,8 @@ def open_network(spec: NetworkSpec, isolation: Isolation | None = None) -> Repli
 
 def container_engine() -> ContainerEngine:
     """Return the engine of isolation `container`. NotFoundError: none answers."""
+    from weft.operators.containers import REQUIRE, find_engine  # most jobs need no container
+
     try:
         engine = find_engine(REQUIRE)
     except NotFoundError as error:
@@ -543,6 +546,8 @@ class ContainerNetwork:
             raise UsageError(f"a network of containers has at most {(1 << 16) - FIRST_ENGINE_ADDRESS:,} members")
         from secrets import token_hex  # jobs without containers need none
 
+        from weft.operators.containers import LABEL
+
         self._engine, self._run = engine, spec.run
         self._name = f"weft-{token_hex(6)}"
         self._written: list[Path] = []
@@ -585,6 +590,8 @@ class ContainerNetwork:
 
     def place(self, name: str) -> ReplicaPlace:
         """Return the seat of a member, and the mount of its hosts file."""
+        from weft.operators.containers import ContainerSeat
+
         seat = ContainerSeat(self._engine, self._name, self.ip(name), self._run)
         return ReplicaPlace(None, (BindMount(str(self._hosts[name]), HOSTS, read_only=True),), seat)
 
