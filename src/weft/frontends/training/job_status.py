@@ -49,7 +49,7 @@ class JobStatusFile:
         self._folder, self._jobs, self._groups = folder, jobs, groups
         self.reader = MetricsReader(folder)
         self._memo: Any = None
-        self._written: list[dict[str, Any]] | None = None
+        self._written = ""
         self._writing = threading.Lock()
         self._told: dict[str, float] = {}
         self._told_tuned: set[str] = set()
@@ -145,9 +145,7 @@ class JobStatusFile:
         with self._writing:
             if self._memo is not None:
                 found = [self._status(job, self._memo) for job in self._jobs]
-                if found != self._written:  # most ticks of a run change nothing here
-                    write_status(self._folder, found)
-                    self._written = found
+                self._written = write_status(self._folder, found, self._written)  # few ticks of a run change it
 
     def _status(self, job: TrainingJob, memo: Mapping[str, Any]) -> dict[str, Any]:
         told = sorted((*memo["events"], *self._events), key=lambda event: float(event[0]))
