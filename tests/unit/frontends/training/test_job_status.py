@@ -1,5 +1,7 @@
 """The file with the status of the jobs of a run."""
 
+from typing import Any
+
 from weft.frontends.training.job_status import JobStatusFile
 from weft.frontends.training.schema import PodTemplate, ReplicaSpec, TrainingJob
 from weft.store.state import STATUS, read_status
@@ -8,7 +10,7 @@ from weft.store.state import STATUS, read_status
 def test_it_is_written_when_the_status_has_changed(tmp_path):
     job = TrainingJob(kind="TFJob", name="job", replicas={"Worker": ReplicaSpec(template=PodTemplate(), replicas=1)})
     status = JobStatusFile(tmp_path, [job], {})
-    memo = {"statuses": {}, "events": (), "queued": {}, "suspended": None, "preempted": ()}
+    memo: dict[str, Any] = {"statuses": {}, "events": (), "queued": {}, "suspended": None, "preempted": ()}
 
     status.take(memo)
     (tmp_path / STATUS).rename(tmp_path / "first")
