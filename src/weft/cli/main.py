@@ -107,18 +107,23 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
 def _load_libraries(words: Sequence[str]) -> None:
     """Load `msgspec` without `typing_extensions`, which takes as long as the rest of it: all that it needs from there
     it finds in `typing` too. Nor does it need the expressions of the modules that it loads, nor PyYAML most of its own.
+    Most commands need neither what `urllib.parse` and `subprocess` load for addresses and for text.
     """
-    from weft.model.patterns import late_patterns
+    from weft.model.patterns import late_modules, late_patterns
 
     if "typing_extensions" in sys.modules:
         return
     modules: dict[str, Any] = sys.modules
     modules["typing_extensions"] = None  # an import raises ImportError
     try:
-        with late_patterns():
+        with late_patterns(), late_modules("ipaddress", "locale"):
+            import urllib.parse  # noqa: F401
+
             import msgspec  # noqa: F401
 
             if words and words[0] in _READ_FILES and "--help" not in words and "-h" not in words:
+                import subprocess  # noqa: F401
+
                 from weft.documents import yaml  # noqa: F401
     finally:
         del modules["typing_extensions"]

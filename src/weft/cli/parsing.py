@@ -22,7 +22,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
-from msgspec import Struct, structs
+from msgspec import NODEFAULT, Struct, structs
 
 from weft.model.errors import UsageError
 from weft.model.suggestions import nearest
@@ -342,9 +342,9 @@ def _given(
         if isinstance(hint, type) and issubclass(hint, Struct):
             groups[key] = hint
             types = typing.get_type_hints(hint, include_extras=True)
-            for field in structs.fields(hint):
-                one = _one(field.name, types[field.name], verb, function)
-                found.append(structs.replace(one, group=key, required=field.required))
+            for name, needed in _fields_of(hint):
+                one = _one(name, types[name], verb, function)
+                found.append(structs.replace(one, group=key, required=needed))
             continue
         one = _one(key, hint, verb, function)
         if not one.names:
@@ -355,6 +355,14 @@ def _given(
             one = structs.replace(one, by_place=True, names=(key.upper(),))
         found.append(one)
     return found, frozenset(wants), groups
+
+
+def _fields_of(group: type[Struct]) -> Iterator[tuple[str, bool]]:
+    """Yield for each field its name, and whether it is required: `structs.fields` would read all types once more."""
+    names, defaults = group.__struct_fields__, group.__struct_defaults__
+    yield from ((name, True) for name in names[: len(names) - len(defaults)])
+    behind = zip(names[len(names) - len(defaults) :], defaults, strict=True)
+    yield from ((name, default is NODEFAULT) for name, default in behind)
 
 
 def _signature(function: Any) -> Iterator[tuple[str, bool, bool, bool]]:

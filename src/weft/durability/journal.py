@@ -17,7 +17,6 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +32,7 @@ from weft.engine.recovery import Epoch
 from weft.engine.replay import Pending, Replay, Tape, Tick
 from weft.engine.tuning import Tuning  # noqa: TC001 - msgspec reads it at run time
 from weft.graph.wire import dumps
+from weft.model.digests import hex_digest
 from weft.model.errors import ConflictError, NotFoundError
 from weft.model.records import as_dict, converter
 from weft.store.disk import sync_folder
@@ -72,7 +72,7 @@ _FRAME: Final = struct.Struct("<II")
 
 def graph_digest(graph: LogicalGraph) -> str:
     """Return the digest of a graph. ProgramError: one of its programs cannot be named."""
-    return sha256(dumps(graph).encode("utf-8", "surrogatepass")).hexdigest()
+    return hex_digest(dumps(graph).encode("utf-8", "surrogatepass"))
 
 
 def edited_digest(graph: LogicalGraph, edits: int) -> str:

@@ -10,6 +10,7 @@ from weft.engine.events import Done, Event, Failed, GaveBack, Unanswered, Worker
 from weft.engine.machines.job import GOING, JobState
 from weft.engine.machines.lease import ACTIVE
 from weft.engine.machines.vertex import VertexState
+from weft.model.digests import hex_digest
 from weft.model.failures import Failure
 
 if TYPE_CHECKING:
@@ -121,6 +122,4 @@ def digest(core: Core) -> str:
         )
         for stage in core.stages
     )
-    from hashlib import sha256  # a job that is not durable needs none
-
-    return sha256(repr(known).encode()).hexdigest()
+    return hex_digest(repr(known).encode())

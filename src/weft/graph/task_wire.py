@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
 from types import GenericAlias
 from typing import Any, Final
 
@@ -164,7 +163,13 @@ def _value_out(value: Any, pickle: Pickle, depth: int = _DEPTH_MAX) -> Any:
     if kind is range:
         return msgpack.Ext(_RANGE, msgpack.encode([value.start, value.stop, value.step]))
     data = pickle(value)
-    return msgpack.Ext(_OPAQUE, sha256(data).digest() + data)
+    return msgpack.Ext(_OPAQUE, _digest(data) + data)
+
+
+def _digest(data: bytes) -> bytes:
+    from hashlib import sha256  # most values are none of these
+
+    return sha256(data).digest()
 
 
 def is_utf8(text: str) -> bool:
@@ -182,6 +187,6 @@ def _value_in(code: int, content: memoryview, unpickle: Unpickle) -> Any:
     if code == _RANGE:
         return range(*msgpack.decode(data))
     digest, data = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if code != _OPAQUE or sha256(data).digest() != digest:
+    if code != _OPAQUE or _digest(data) != digest:
         raise GraphError("an opaque value of a task spec does not match its digest", rule="wire-value")
     return unpickle(data)

@@ -60,8 +60,9 @@ class GuardianPool:
         with self._lock, suppress(OSError):  # the first command reports the error
             if self._pool_socket is None:
                 self._pool_socket = self._open()
-                for _ in range(min(self._commands, IDLE)):
-                    self._idle.append(self._order())
+            while len(self._idle) < min(self._commands, IDLE):
+                self._idle.append(self._order())
+            self._commands = 0
 
     def start(self) -> socket.socket:
         """Return this end of the control socket of an idle guardian. InternalError: it cannot be started."""
@@ -146,7 +147,7 @@ class GuardianPool:
         pid = self._process.pid
         self._process.send_signal(signal.SIGCONT)
         with suppress(OSError):  # a system without this file
-            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split():
                 with suppress(ProcessLookupError):
                     os.kill(int(child), signal.SIGCONT)
 

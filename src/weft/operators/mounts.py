@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -26,7 +27,9 @@ MOST_ENTRIES: Final = 4096
 """The largest number of entries of a copied folder: each entry is one mount."""
 SHELL: Final = "sh"
 """The default program of a command."""
-_LIBRARY: Final = ("ld-", "libc.so", "libc-")
+_LIBRARY: Final = (b"ld-", b"libc.so", b"libc-")
+_looking = threading.Lock()
+"""For the commands that begin together: the first alone looks for the files that they need."""
 
 
 class BindMount(Struct, frozen=True):
@@ -166,9 +169,10 @@ def _needed(program: str) -> tuple[str, ...]:
     path = next(filter(_is_program, _places(program)), None)
     if path is not None:
         found += [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)), os.path.realpath(path)]
-    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        mapped = {line.rstrip("\n").partition("/")[2] for line in file}
-        found += sorted(f"/{path}" for path in mapped if path.rpartition("/")[2].startswith(_LIBRARY))
+    with suppress(OSError), open("/proc/self/maps", "rb") as file:
+        lines = [line for line in file.read().split(b"\n") if b"/ld-" in line or b"/libc" in line]
+        mapped = {b"/" + line.partition(b"/")[2] for line in lines}
+        found += sorted(os.fsdecode(path) for path in mapped if os.path.basename(path).startswith(_LIBRARY))
     return tuple(found)
 
 
@@ -183,7 +187,8 @@ class _Plan:
         self._mounted: list[tuple[str, str, bool]] = []  # also a source at its own path
         self._name = name
         self._cwd = os.path.realpath(cwd)
-        self._needed = _needed(program)
+        with _looking:
+            self._needed = _needed(program)
         own = (self._cwd, str(Path.home()), *sources)
         self._own = {path for path in map(os.path.realpath, own) if path != "/"}
 

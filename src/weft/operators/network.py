@@ -11,37 +11,41 @@ A `ReplicaNetwork` is made once for a job by `open_network`, and lasts until `cl
 from __future__ import annotations
 
 import json
+import marshal
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path  # noqa: TC003 - a field of a record
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
 from weft.model.errors import NotFoundError, UsageError
-from weft.operators.containers import LABEL, REQUIRE, ContainerEngine, ContainerSeat, find_engine
-from weft.operators.guardians import GUARDIAN_FOLDER, expect_in_guardians
+from weft.operators.guardians import expect_in_guardians, start_guardian
 from weft.operators.mounts import BindMount
 from weft.operators.ports import PORTS, why_taken
 
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network
+
+    from weft.operators.containers import ContainerEngine, ContainerSeat
+
 LOOPBACK: Final = "127.0.0.1"
-SUBNET: Final = IPv4Network("10.83.0.0/16")
-"""The addresses of the replicas of a job in isolation `namespace`; no other machine or job can reach them."""
+SUBNET_BITS: Final = 16
+SUBNET_ADDRESSES: Final = 1 << (32 - SUBNET_BITS)
+"""The number of the addresses in the subnet of a job in isolation `namespace`."""
 FIRST_SERVICE: Final = 16
 FIRST_ADDRESS: Final = 257
 """The numbers of the first addresses in the subnet: of services with ports of their own, and of replicas."""
 HOSTS: Final = "/etc/hosts"
 OUTER_PROGRAM: Final = "slirp4netns"
 """The program that connects job networks to the network outside; its gateway is address 2 of the subnet, DNS 3."""
-_PROGRAM: Final = "import sys; sys.path.append(sys.argv[1]); import sandbox; sandbox.main(*sys.argv[2:])"
-_OK: Final = b"ok\n"
-"""The answer of a process that has made what it keeps."""
 
 
 class Isolation(Enum):
@@ -119,9 +123,9 @@ class Sandbox(Struct, frozen=True, kw_only=True):
             "shared": bool(self.beside),
             "host": self.host.encode(encoding),
             "index": self.index,
-            "address": IPv4Address(self.address).packed,
-            "prefix": SUBNET.prefixlen,
-            "gateway": IPv4Address(self.gateway).packed if self.gateway else b"",
+            "address": _packed(self.address),
+            "prefix": SUBNET_BITS,
+            "gateway": _packed(self.gateway) if self.gateway else b"",
         }
 
 
@@ -169,6 +173,15 @@ class ReplicaNetwork(Protocol):
         ...
 
 
+def subnet_address(number: int) -> str:
+    """Return an address in the subnet of the replicas of a job; no other machine or job can reach them."""
+    return f"10.83.{number >> 8}.{number & 255}"
+
+
+def _packed(address: str) -> bytes:
+    return bytes(map(int, address.split(".")))
+
+
 def open_network(spec: NetworkSpec, isolation: Isolation | None = None) -> ReplicaNetwork:
     """Make the network of a job, in the best isolation of this machine if none is given.
 
@@ -179,7 +192,7 @@ def open_network(spec: NetworkSpec, isolation: Isolation | None = None) -> Repli
     if isolation is Isolation.NAMESPACE:
         return NamespaceNetwork(spec)
     if (kept := _take_kept()) is not None:
-        kept.communicate()
+        kept.end()
     if isolation is Isolation.PORTS:
         return PortNetwork(spec)
     return ContainerNetwork(spec, container_engine())
@@ -187,6 +200,8 @@ def open_network(spec: NetworkSpec, isolation: Isolation | None = None) -> Repli
 
 def container_engine() -> ContainerEngine:
     """Return the engine of isolation `container`. NotFoundError: none answers."""
+    from weft.operators.containers import REQUIRE, find_engine  # most jobs need no container
+
     try:
         engine = find_engine(REQUIRE)
     except NotFoundError as error:
@@ -205,17 +220,61 @@ def best_isolation() -> IsolationChoice:
     return IsolationChoice(Isolation.PORTS, f"isolation namespace cannot be used: {why}")
 
 
-_probes: list[subprocess.Popen[bytes]] = []
+class SandboxProcess:
+    """A process that does an action of `weft.worker.sandbox` and keeps what it has made until `end`.
+
+    The guardian pool forks it. It ends with this process in every case.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self._control = start_guardian()
+        self.pid = 0
+        message = marshal.dumps({"action": words})
+        with suppress(BrokenPipeError, ConnectionResetError):  # it was killed: it gives no answer
+            self._control.sendall(len(message).to_bytes(4, "big") + message)
+
+    def why_failed(self) -> str:
+        """Wait until the action is done; return "" or why the system forbids it. `pid` is known after that."""
+        answer = b""
+        with suppress(ConnectionResetError):
+            while not answer.endswith(b"\n") and (more := self._control.recv(4096)):
+                answer += more
+        word, _, rest = answer.decode("utf-8", "replace").strip().partition(" ")
+        if word == "ok":
+            self.pid = int(rest)
+            return ""
+        if not word.isdigit():
+            return "the trial of namespaces ended without an answer"
+        return f"this system forbids {rest.removeprefix('isolation ')} ({os.strerror(int(word))})"
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended, or was killed."""
+        try:
+            return not self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def end(self) -> None:
+        """End the process and wait for it. Later calls do nothing."""
+        with self._control as control, suppress(OSError):
+            control.shutdown(socket.SHUT_WR)
+            while control.recv(4096):
+                pass
+
+
+_probes: list[SandboxProcess] = []
 """The trial of namespaces that runs, or has run, and whose answer nobody has read."""
-_kept: list[subprocess.Popen[bytes]] = []
+_kept: list[SandboxProcess] = []
 """The process of a trial that was begun early, which keeps its job network for the first job that needs one."""
 
 
 def begin_probe() -> None:
     """Begin the trial of namespaces, so that it runs beside what the caller does until it asks for its answer."""
     if sys.platform == "linux" and not _probes and not why_no_namespaces.cache_info().currsize:
-        _probes.append(_start_sandbox("probe"))
         expect_in_guardians("sandbox", "mounting")
+        _probes.append(SandboxProcess("probe"))
 
 
 @lru_cache(maxsize=1)
@@ -224,24 +283,23 @@ def why_no_namespaces() -> str:
     if sys.platform != "linux":
         return "only Linux has namespaces"
     begun = bool(_probes)
-    process = _probes.pop() if begun else _start_sandbox("probe")
-    assert process.stdout is not None  # it is a pipe
-    answer = process.stdout.readline()
-    if begun and answer == _OK:
+    process = _probes.pop() if begun else SandboxProcess("probe")
+    why = process.why_failed()
+    if begun and not why:
         _kept.append(process)
     else:
-        process.communicate()
-    return "" if answer == _OK else _reason(answer)
+        process.end()
+    return why
 
 
-def _take_kept() -> subprocess.Popen[bytes] | None:
+def _take_kept() -> SandboxProcess | None:
     """Return the process that keeps the job network of a trial, None if there is none, or no longer."""
     if not _kept:
         return None
     kept = _kept.pop()
-    if kept.poll() is None:
+    if not kept.has_ended():
         return kept
-    kept.communicate()  # it was killed: its pipes are closed
+    kept.end()  # it was killed: its socket is closed
     return None
 
 
@@ -307,21 +365,23 @@ class NamespaceNetwork:
     isolation = Isolation.NAMESPACE
 
     def __init__(self, spec: NetworkSpec) -> None:
-        if len(spec.members) > SUBNET.num_addresses - FIRST_ADDRESS - 1:
-            raise UsageError(f"a job network has at most {SUBNET.num_addresses - FIRST_ADDRESS - 1:,} members")
+        if len(spec.members) > SUBNET_ADDRESSES - FIRST_ADDRESS - 1:
+            raise UsageError(f"a job network has at most {SUBNET_ADDRESSES - FIRST_ADDRESS - 1:,} members")
         why = why_no_namespaces()
         if why:
             raise NotFoundError(f"isolation namespace cannot be used here: {why}", hint="Use isolation ports.")
         self._members = {member.name: member for member in spec.members}
-        self._addresses = {member.name: str(SUBNET[FIRST_ADDRESS + index]) for index, member in enumerate(spec.members)}
+        self._addresses = {
+            member.name: subnet_address(FIRST_ADDRESS + index) for index, member in enumerate(spec.members)
+        }
         self._indices = {member.name: index for index, member in enumerate(spec.members)}
         self._services = {
-            name: str(SUBNET[FIRST_SERVICE + number])
+            name: subnet_address(FIRST_SERVICE + number)
             for number, name in enumerate(name for name in spec.forwards if spec.services.get(name))
         }
         if len(self._services) > FIRST_ADDRESS - FIRST_SERVICE:
             raise UsageError(f"a job network has at most {FIRST_ADDRESS - FIRST_SERVICE} services with other ports")
-        self._forwarder: subprocess.Popen[bytes] | None = None
+        self._forwarder: SandboxProcess | None = None
         self._files: list[int] = []
         self._written: list[Path] = []
         self._mounts: tuple[BindMount, ...] = ()
@@ -381,7 +441,7 @@ class NamespaceNetwork:
     def close(self) -> None:
         """Close the job network and remove its files."""
         if self._forwarder is not None:
-            self._forwarder.communicate()
+            self._forwarder.end()
             self._forwarder = None
         while self._files:
             os.close(self._files.pop())
@@ -393,14 +453,13 @@ class NamespaceNetwork:
 
     def _hold(self) -> tuple[str, str]:
         """Make the job network and return the paths of its namespaces: user ("" if it has none) and network."""
-        holder, answer = _take_kept(), _OK
+        holder, why = _take_kept(), ""
         if holder is None:
-            holder = _start_sandbox("hold")
-            assert holder.stdout is not None  # it is a pipe
-            answer = holder.stdout.readline()
+            holder = SandboxProcess("hold")
+            why = holder.why_failed()
         try:
-            if answer != _OK:
-                message = f"isolation namespace cannot be used here: {_reason(answer)}"
+            if why:
+                message = f"isolation namespace cannot be used here: {why}"
                 raise NotFoundError(message, hint="Use isolation ports.")
             paths = [f"/proc/{holder.pid}/ns/net"]
             if os.stat(f"/proc/{holder.pid}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino:
@@ -408,7 +467,7 @@ class NamespaceNetwork:
             for path in paths:
                 self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         finally:
-            holder.communicate()
+            holder.end()
         network, *user = (f"/proc/{os.getpid()}/fd/{file}" for file in self._files)
         return user[0] if user else "", network
 
@@ -419,21 +478,23 @@ class NamespaceNetwork:
             for name, address in self._services.items()
             for port, target in spec.forwards[name]
         ]
-        words = self._user, self._network, str(SUBNET.prefixlen), json.dumps(rules)
-        self._forwarder = _start_sandbox("forward", *words)
-        assert self._forwarder.stdout is not None  # it is a pipe
-        answer = self._forwarder.stdout.readline()
-        if answer != _OK:
-            raise NotFoundError(
-                f"ports of services cannot be forwarded: {_reason(answer)}", hint="Use isolation ports."
-            )
+        words = self._user, self._network, str(SUBNET_BITS), json.dumps(rules)
+        self._forwarder = SandboxProcess("forward", *words)
+        if why := self._forwarder.why_failed():
+            raise NotFoundError(f"ports of services cannot be forwarded: {why}", hint="Use isolation ports.")
 
     def _connect_outside(self, program: str, folder: Path) -> None:
         """Start a program that carries packets between the bridge and the machine until this process or `close`."""
         ended, end = os.pipe()
         self._files.append(end)
         ready, told = os.pipe()
-        argv = [program, f"--cidr={SUBNET}", "--disable-host-loopback", f"--exit-fd={ended}", f"--ready-fd={told}"]
+        argv = [
+            program,
+            f"--cidr={subnet_address(0)}/{SUBNET_BITS}",
+            "--disable-host-loopback",
+            f"--exit-fd={ended}",
+            f"--ready-fd={told}",
+        ]
         argv += ["--netns-type=path", *([f"--userns-path={self._user}"] if self._user else []), self._network, "tap0"]
         try:
             self._outside = subprocess.Popen(
@@ -446,20 +507,25 @@ class NamespaceNetwork:
             )
             os.close(told)
             told = -1
-            answer = _start_sandbox("attach", self._user, self._network, "tap0") if os.read(ready, 1) else None
+            why = self._attach("tap0") if os.read(ready, 1) else "it has ended"
         finally:
             for file in (ended, ready, told):
                 if file >= 0:
                     os.close(file)
-        said = answer.communicate()[0] if answer is not None else b""
-        if said != b"ok\n":
-            why = _reason(said) if answer is not None else "it has ended"
+        if why:
             raise NotFoundError(f"{OUTER_PROGRAM} cannot be used: {why}", hint=f"Try: {OUTER_PROGRAM} --version")
         path = folder / "resolv.conf"
-        path.write_text(f"nameserver {SUBNET[3]}\n", encoding="utf-8")
+        path.write_text(f"nameserver {subnet_address(3)}\n", encoding="utf-8")
         self._written.append(path)
         self._mounts = (BindMount(str(path), "/etc/resolv.conf", read_only=True),)
-        self._gateway = str(SUBNET[2])
+        self._gateway = subnet_address(2)
+
+    def _attach(self, interface: str) -> str:
+        """Make an interface a port of the bridge; return "" or why it cannot be one."""
+        process = SandboxProcess("attach", self._user, self._network, interface)
+        why = process.why_failed()
+        process.end()
+        return why
 
 
 # -------------------------------------------------------------------------------------------------------- containers
@@ -479,6 +545,8 @@ class ContainerNetwork:
         if not prefix:
             raise UsageError(f"a network of containers has at most {(1 << 16) - FIRST_ENGINE_ADDRESS:,} members")
         from secrets import token_hex  # jobs without containers need none
+
+        from weft.operators.containers import LABEL
 
         self._engine, self._run = engine, spec.run
         self._name = f"weft-{token_hex(6)}"
@@ -522,6 +590,8 @@ class ContainerNetwork:
 
     def place(self, name: str) -> ReplicaPlace:
         """Return the seat of a member, and the mount of its hosts file."""
+        from weft.operators.containers import ContainerSeat
+
         seat = ContainerSeat(self._engine, self._name, self.ip(name), self._run)
         return ReplicaPlace(None, (BindMount(str(self._hosts[name]), HOSTS, read_only=True),), seat)
 
@@ -538,6 +608,7 @@ class ContainerNetwork:
 
     def _make(self, prefix: int) -> IPv4Network:
         """Make the network in a free range of addresses."""
+        from ipaddress import IPv4Network
         from secrets import randbelow
 
         why = ""
@@ -553,7 +624,7 @@ class ContainerNetwork:
 
 FIRST_ENGINE_ADDRESS: Final = 10
 """The number of the first member in the network of an engine; the first ones belong to the engine."""
-ENGINE_ADDRESSES: Final = int(IPv4Address("10.128.0.0"))
+ENGINE_ADDRESSES: Final = 10 << 24 | 128 << 16
 """The first of the addresses from which networks of engines are taken at random: up to 10.191.255.255."""
 _MOST_RANGES: Final = 8
 _REMOVER_PAUSE_S: Final = 0.2
@@ -627,19 +698,17 @@ def long_names(name: str, spec: NetworkSpec, subdomain: str = "") -> tuple[str, 
     return short, inside, f"{inside}.svc", f"{inside}.svc.{spec.domain}"
 
 
-def hold_memory(user: str, sizes: Mapping[str, int]) -> subprocess.Popen[bytes]:
-    """Return a process in whose mount namespace folders are file systems in memory; they end with its input.
+def hold_memory(user: str, sizes: Mapping[str, int]) -> SandboxProcess:
+    """Return a process in whose mount namespace folders are file systems in memory; they end with it.
 
     `user` is the path of the user namespace of a job, "" for none; a size of 0 is the default of the system.
     NotFoundError: the system forbids it.
     """
     words = [word for folder, size in sizes.items() for word in (str(size), folder)]
-    holder = _start_sandbox("memory", user, *words)
-    assert holder.stdout is not None  # it is a pipe
-    answer = holder.stdout.readline()
-    if answer != _OK:
-        holder.communicate()
-        message = f"volumes in memory cannot be made here: {_reason(answer)}"
+    holder = SandboxProcess("memory", user, *words)
+    if why := holder.why_failed():
+        holder.end()
+        message = f"volumes in memory cannot be made here: {why}"
         raise NotFoundError(message, hint="Use isolation ports, or leave out medium: Memory.")
     return holder
 
@@ -648,23 +717,3 @@ def _program(name: str) -> str | None:
     import shutil  # it loads all formats of archives
 
     return shutil.which(name)
-
-
-def _start_sandbox(*words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _PROGRAM, str(GUARDIAN_FOLDER), *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-    )
-
-
-def _reason(answer: bytes) -> str:
-    """Return the reason in the answer of `weft.worker.sandbox.main`."""
-    number, _, stage = answer.decode("utf-8", "replace").strip().partition(" ")
-    if not number.isdigit():
-        return "the trial of namespaces ended without an answer"
-    what = stage.removeprefix("isolation ")
-    return f"this system forbids {what} ({os.strerror(int(number))})"

@@ -509,11 +509,14 @@ def read_status(folder: Path) -> list[dict[str, Any]]:
     return jobs
 
 
-def write_status(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> None:
-    """Replace the status of the training jobs of a run."""
-    new = folder / f".{STATUS}"
-    new.write_text(json.dumps({"jobs": jobs}, separators=(",", ":")), encoding="utf-8")
-    new.replace(folder / STATUS)
+def write_status(folder: Path, jobs: Sequence[Mapping[str, Any]], written: str = "") -> str:
+    """Replace the status of the training jobs of a run, unless its text is as `written` before; return the text."""
+    text = json.dumps({"jobs": jobs}, separators=(",", ":"))
+    if text != written:
+        new = folder / f".{STATUS}"
+        new.write_text(text, encoding="utf-8")
+        new.replace(folder / STATUS)
+    return text
 
 
 def last_sign(folder: Path) -> float:

@@ -22,6 +22,10 @@ frame offers to take the next command through the same socket, which saves a for
 command is left and that nothing stopped the command. The guardian ends when the owner closes the socket or ends;
 without `again` it ends at once.
 
+In place of a specification, a guardian may get a frame `{"action": words}`. It then runs this action of
+`weft.worker.sandbox`, which talks through the control socket, and ends with it: a fork takes 1 ms where a new
+interpreter takes 25.
+
 A frame is a length of 4 bytes, big endian, and a `marshal` of a dictionary: both ends are the same interpreter, and
 `json` would double the start-up time. For the same reason this module imports neither `signal`, `socket`, `typing`,
 `contextlib` nor `pathlib`, and nothing of Weft. Paths, arguments and environment travel as bytes.
@@ -928,6 +932,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     command was started.
     """
     spec = receive(control)
+    if "action" in spec:
+        act(control, spec["action"])
     record: ProcessRecord | None = None
     stage = "log"
     try:
@@ -990,6 +996,17 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         "log_errno": log.errno,
         "opened": None if opened is None else opened.report(),
     }
+
+
+def act(control: int, words: tuple[str, ...]) -> NoReturn:
+    """Run an action of `weft.worker.sandbox` in this process, with its input and output at the control socket."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, *STOPPING):
+        signal.signal(number, signal.SIG_DFL)
+    for fd in (0, 1):
+        os.dup2(control, fd)
+    __import__("sandbox").main(*words)
+    os._exit(0)
 
 
 def open_pipes(apart: bool) -> tuple[dict[int, int], list[int]]:

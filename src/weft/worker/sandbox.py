@@ -93,21 +93,23 @@ class RouteSocket:
         """
         port, address = b"r%d" % index, b"\x02Wef" + struct.pack(">H", index)
         named = _attribute(3, port + b"\0")
-        try:
-            self._ask(self.DELETE_LINK, 0, _link(0, 0) + named)
-        except OSError as error:
-            if error.errno != errno.ENODEV:
-                raise
         size = _attribute(4, struct.pack("=I", mtu))
         peer = _link(DEVICE, 0) + _attribute(3, b"eth0\0") + _attribute(1, address) + size
         peer += _attribute(28, struct.pack("=i", namespace))  # IFLA_NET_NS_FD
         kind = _attribute(1, b"veth") + _attribute(2, _attribute(1, peer))  # IFLA_INFO_DATA, VETH_INFO_PEER
         master = _attribute(10, struct.pack("=i", DEVICE))
-        self._ask(
-            self.NEW_LINK,
-            self.CREATE,
-            _link(DEVICE + 1 + index, self._UP) + named + master + size + _attribute(18, kind),
-        )
+        body = _link(DEVICE + 1 + index, self._UP) + named + master + size + _attribute(18, kind)
+        try:
+            self._ask(self.NEW_LINK, self.CREATE, body)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.EBUSY):
+                raise
+            try:
+                self._ask(self.DELETE_LINK, 0, _link(0, 0) + named)
+            except OSError as gone:
+                if gone.errno != errno.ENODEV:
+                    raise
+            self._ask(self.NEW_LINK, self.CREATE, body)
 
     def join_bridge(self, name: bytes) -> None:
         """Make an existing interface a port of the bridge and start it."""
@@ -167,13 +169,13 @@ def make_network(libc: ctypes.CDLL) -> None:
 
 
 def main(*words: str) -> None:
-    """Run one action of `weft.operators.network` as a program, and print its result as one line.
+    """Run one action of `weft.operators.network` in a process of its own, and print its result as one line.
 
-    `hold`: make a job network, print "ok", and keep it until the end of the standard input. `probe`: the same,
-    after the trial of a replica in it. `attach USER NETWORK NAME`: make an interface a port of the bridge. `forward
-    USER NETWORK PREFIX RULES`: give the bridge the addresses of services, print "ok", and forward their connections
-    (JSON, as `forward.listen`) until the end of the standard input. `memory USER SIZE FOLDER ...`: mount file
-    systems in memory in a mount namespace of its own, and keep it in the same way. A failure prints the number of
+    `hold`: make a job network, print "ok" and the pid, and keep it until the end of the standard input. `probe`: the
+    same, after the trial of a replica in it. `attach USER NETWORK NAME`: make an interface a port of the bridge.
+    `forward USER NETWORK PREFIX RULES`: give the bridge the addresses of services, print the same, and forward their
+    connections (JSON, as `forward.listen`) until the end of the standard input. `memory USER SIZE FOLDER ...`: mount
+    file systems in memory in a mount namespace of its own, and keep it in the same way. A failure prints the number of
     the error and what failed.
     """
     try:
@@ -190,7 +192,7 @@ def main(*words: str) -> None:
             make_network(libc)
         if words[0] == "probe":
             _probe(libc)
-        os.write(1, b"ok\n")
+        os.write(1, b"ok %d\n" % os.getpid())
         if words[0] != "attach":
             os.read(0, 1)
     except OSError as error:

@@ -1,6 +1,8 @@
 """The network of a job: ports that nobody else takes, the names in hosts files, and the choice of an isolation."""
 
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 
 from weft.model.errors import NotFoundError, UsageError
 from weft.operators import network, ports
+from weft.operators.guardians import close_guardian_pool, expect_commands, open_guardian_pool
 from weft.operators.network import (
     Isolation,
     NetworkMember,
@@ -149,7 +152,7 @@ def untried():
     def forget() -> None:
         network.why_no_namespaces.cache_clear()
         if (kept := network._take_kept()) is not None:
-            kept.communicate()
+            kept.end()
 
     forget()
     yield
@@ -188,13 +191,13 @@ class TestChoice:
     @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no namespaces")
     def test_a_trial_that_was_begun_gives_the_answer(self, untried, monkeypatch):
         started: list[tuple[str, ...]] = []
-        start = network._start_sandbox
+        start = network.SandboxProcess
 
         def noted(*words: str) -> Any:
             started.append(words)
             return start(*words)
 
-        monkeypatch.setattr(network, "_start_sandbox", noted)
+        monkeypatch.setattr(network, "SandboxProcess", noted)
         network.begin_probe()
         network.begin_probe()
         told = network.why_no_namespaces()
@@ -204,14 +207,14 @@ class TestChoice:
 
     @pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespaces() or "namespaces work")
     def test_the_network_of_a_trial_that_was_begun_is_the_first_that_is_opened(self, untried, tmp_path, monkeypatch):
-        started: list[tuple[str, subprocess.Popen[bytes]]] = []
-        start = network._start_sandbox
+        started: list[tuple[str, network.SandboxProcess]] = []
+        start = network.SandboxProcess
 
         def noted(*words: str) -> Any:
             started.append((words[0], start(*words)))
             return started[-1][1]
 
-        monkeypatch.setattr(network, "_start_sandbox", noted)
+        monkeypatch.setattr(network, "SandboxProcess", noted)
         network.begin_probe()
         first, second = (open_network(spec(tmp_path / name), Isolation.NAMESPACE) for name in ("a", "b"))
         try:
@@ -221,7 +224,7 @@ class TestChoice:
         finally:
             first.close()
             second.close()
-        assert [process.poll() for _, process in started] == [0, 0]
+        assert [process.has_ended() for _, process in started] == [True, True]
 
     @pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespaces() or "namespaces work")
     @pytest.mark.parametrize("killed", [False, True])
@@ -230,15 +233,32 @@ class TestChoice:
         assert network.why_no_namespaces() == ""
         (kept,) = network._kept
         if killed:
-            kept.kill()
-            kept.wait()
+            os.kill(kept.pid, signal.SIGKILL)
+            assert select.select([kept._control], [], [], 60)[0]
             open_network(spec(tmp_path), Isolation.NAMESPACE).close()
         else:
             open_network(spec(tmp_path), Isolation.PORTS).close()
-            assert kept.poll() == 0
+            assert kept.has_ended()
         assert not network._kept
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no namespaces")
+    def test_a_trial_starts_no_interpreter_beside_the_guardian_pool(self, untried, monkeypatch):
+        begun: list[list[str]] = []
+        popen = subprocess.Popen
+
+        def noted(argv: list[str], **more: Any) -> subprocess.Popen[bytes]:
+            begun.append(argv)
+            return popen(argv, **more)
+
+        close_guardian_pool()
+        monkeypatch.setattr(subprocess, "Popen", noted)
+        network.begin_probe()
+        expect_commands(2)
+        open_guardian_pool()
+        network.why_no_namespaces()
+        assert len(begun) == 1
+
     def test_too_many_members_are_refused(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(network, "FIRST_ADDRESS", network.SUBNET.num_addresses - 2)
+        monkeypatch.setattr(network, "FIRST_ADDRESS", network.SUBNET_ADDRESSES - 2)
         with pytest.raises(UsageError, match="at most 1 members"):
             open_network(spec(tmp_path), Isolation.NAMESPACE)

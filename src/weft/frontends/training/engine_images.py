@@ -13,7 +13,6 @@ from weft.frontends.training.compiler import POD
 from weft.frontends.training.images import ImageRecipe
 from weft.frontends.training.mpi import uses_mpi
 from weft.model.errors import NotFoundError, UsageError
-from weft.operators.containers import known_images
 from weft.operators.network import container_engine
 
 if TYPE_CHECKING:
@@ -36,6 +35,8 @@ class EngineImages:
 
     def why_not(self) -> str:
         """Return why the jobs cannot run in their images as they are here, "" if they can; nothing is fetched."""
+        from weft.operators.containers import known_images  # most jobs run in none
+
         try:
             wanted = self._policies()
             self.engine = container_engine()
@@ -53,6 +54,8 @@ class EngineImages:
         NotFoundError: no engine answers, an image is not here or cannot be fetched. UsageError: a job cannot run in
         images.
         """
+        from weft.operators.containers import known_images
+
         policies = self._policies()
         engine = self.engine = self.engine or container_engine()
         for image, policy in policies.items():

@@ -49,6 +49,7 @@ class JobStatusFile:
         self._folder, self._jobs, self._groups = folder, jobs, groups
         self.reader = MetricsReader(folder)
         self._memo: Any = None
+        self._written = ""
         self._writing = threading.Lock()
         self._told: dict[str, float] = {}
         self._told_tuned: set[str] = set()
@@ -143,7 +144,8 @@ class JobStatusFile:
         """Write the status of each job, once the controller has said one."""
         with self._writing:
             if self._memo is not None:
-                write_status(self._folder, [self._status(job, self._memo) for job in self._jobs])
+                found = [self._status(job, self._memo) for job in self._jobs]
+                self._written = write_status(self._folder, found, self._written)  # few ticks of a run change it
 
     def _status(self, job: TrainingJob, memo: Mapping[str, Any]) -> dict[str, Any]:
         told = sorted((*memo["events"], *self._events), key=lambda event: float(event[0]))

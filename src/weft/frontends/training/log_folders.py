@@ -60,7 +60,7 @@ def option_folders(words: Sequence[str]) -> Iterator[str]:
     """Yield the values of options for log folders in a command line: `--log_dir=/logs`, `--logdir /logs`."""
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name.startswith("-") and _LOG_OPTIONS.fullmatch(name):
+        if name.startswith("-") and name.endswith("dir") and _LOG_OPTIONS.fullmatch(name):
             value = value if equals else "".join(words[at + 1 : at + 2])
             if value and not value.startswith("-"):
                 yield value

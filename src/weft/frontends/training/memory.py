@@ -22,6 +22,7 @@ from weft.store.folders import OwnerLock, shm_root, sweep, user_root
 
 if TYPE_CHECKING:
     from weft.frontends.training.schema import PodTemplate
+    from weft.operators.network import SandboxProcess
 
 _REMOVER: Final = 'cat; rm -rf -- "$1"'
 """The script that removes the folder of the volumes after the end of its input."""
@@ -39,7 +40,7 @@ class MemoryVolumes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders: dict[str, tuple[subprocess.Popen[bytes], MemoryPlace]] = {}
+        self._holders: dict[str, tuple[SandboxProcess, MemoryPlace]] = {}
         self._root = ""
         self._remover: subprocess.Popen[bytes] | None = None
         self._owner: OwnerLock | None = None
@@ -54,7 +55,7 @@ class MemoryVolumes:
             if user is None:
                 return MemoryPlace({name: self._folder(replica, name) for name in folders})
             known = self._holders.get(replica)
-            if known is not None and known[0].poll() is None:
+            if known is not None and not known[0].has_ended():
                 return known[1]
             sizes = {folders[volume.name]: size_of(volume.size_limit, template) for volume in template.volumes
                      if volume.name in folders}  # fmt: skip
@@ -68,7 +69,7 @@ class MemoryVolumes:
         with self._lock:
             known = self._holders.pop(replica, None)
             if known is not None:
-                known[0].communicate()
+                known[0].end()
             elif self._root:
                 import shutil  # it loads all formats of archives
 

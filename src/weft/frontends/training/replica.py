@@ -32,12 +32,10 @@ from weft.graph.task import pass_gate, prepares
 from weft.model.errors import DiskFullError, InternalError, RunCancelledError, TaskError
 from weft.model.ids import loop_item, task_name
 from weft.operators.call import CommandResult, CommandSpec, failure_of, run_guarded
-from weft.operators.containers import ReplicaContainer, is_read_by_engines
 from weft.operators.devices import VISIBLE, device_variables
 from weft.operators.mounts import BindMount, MountNamespace, make_mount_points, plan
 from weft.operators.tensorboard import FOLDER as LOGS_FOLDER
 from weft.store.state import log_stem
-from weft.worker import probing
 
 if TYPE_CHECKING:
     from weft.frontends.training.images import ImageRecipe
@@ -440,6 +438,8 @@ class ReplicaStart:
         number = probe.port if isinstance(probe.port, int) else named.get(probe.port, 0)
         if not number:
             return f"no container has a port named {probe.port}"
+        from weft.worker import probing  # most containers have no probe
+
         why = ""
         for address, port in self.host.listens_at(self.replica, number):
             way = _way_of(probe, probe.host or address, port)
@@ -512,6 +512,8 @@ class ReplicaStart:
     ) -> CommandSpec:
         """Return the command that runs a container in its image, by a container engine."""
         from secrets import token_hex  # jobs without containers need none
+
+        from weft.operators.containers import ReplicaContainer, is_read_by_engines
 
         assert place.seat is not None
         folder, replica, engine = self.host.folder, self.replica, place.seat.engine

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,6 +21,7 @@ from weft.frontends.training import shapes
 from weft.frontends.training.fields import Fields, ReadingContext
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.schema import Candidate, JobTuning
+from weft.model.digests import hex_digest
 from weft.model.errors import DocumentError
 from weft.model.suggestions import nearest
 from weft.model.wording import counted
@@ -219,7 +219,7 @@ def fingerprint_of(files: JobFile, room: Sequence[float]) -> str:
     if not said:
         return ""
     plain = msgspec.to_builtins([said, list(room)])
-    return sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return hex_digest(json.dumps(plain, sort_keys=True).encode())
 
 
 # ------------------------------------------------------------------------------------------------------ from measures
