@@ -311,7 +311,7 @@ def test_the_first_segments_of_a_process_may_be_read_by_several_threads():
 def test_who_looks_while_another_owner_takes_the_run_sees_the_lease_of_that_one(begin, storage, clock):
     first = begin()
     clock.time += LEASE_S + 1
-    taken = []
+    taken: list[RunLog] = []
 
     class Late(RunLog):
         """A reader that has read the segments when the next owner takes the run."""
@@ -331,7 +331,7 @@ def test_a_lease_is_there_while_it_is_renewed(clock, tmp_path, monkeypatch):
     log = RunLog(SharedStorage(f"file://{tmp_path}/there"), KEY, clock)
     log.take()
     seen = []
-    monkeypatch.setattr(shared.os, "fsync", lambda fd: seen.append(log.lease(log.token)))
+    monkeypatch.setattr(os, "fsync", lambda fd: seen.append(log.lease(log.token)))
     clock.time += 1
     log.renew()
     (between,) = seen
