@@ -755,7 +755,7 @@ def await_file(path):
     eventually(Path(path).exists, path)
 
 
-def answers(question, machine, starts):
+def answers(question, machine, run):
     """Answer as the front end of a run."""
     if question[0] == "fail":
         raise NotFoundError(f"no {question[1]}")

@@ -11,10 +11,13 @@ from tests.integration.ray_clusters import LOADED, running_cluster
 from tests.integration.test_cluster_training import MEETING, STAYING, all_workers, mpi_job
 from tests.integration.test_replica_exec import SUM_OF_RANKS
 from tests.integration.test_training import Place, replica, tfjob
+from tests.integration.test_training_tuning import THREE, starts, tuned_event, write
 from weft.runs.reading import read_run
 from weft.store.state import read_description
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
+WAITING = "while trial and not os.path.exists('go'): time.sleep(0.01)"
+"""What a trial does at its end until it may go on."""
 ON_RAY = ("run", "run.yaml", "--backend", "ray")
 
 
@@ -91,6 +94,45 @@ def test_an_interrupted_run_leaves_no_replica_and_is_resumed_on_ray(place, numbe
     assert code == 0, err
     assert read_description(place.folder_of())["backend"] == "ray"
     assert place.conditions()["Succeeded"] == "True"
+
+
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_a_job_is_tuned_by_trials_at_the_machines(place, cluster, killed):
+    """With its process killed in a trial, the run is tuned anew when it is resumed."""
+    extra = cluster.add_node(num_cpus=1)
+    try:
+        write(place, {**THREE, "candidates": [{"Worker": 1}, {"Worker": 2}, {"Worker": 7}]}, WAITING if killed else "")
+        process = place.start(*ON_RAY)
+        if killed:
+            until(lambda: (place.folder / "starts").exists(), "the trial")
+            process.kill()
+            process.communicate(timeout=180)
+            until(lambda: place.alive() == [], "the end of the replicas")
+            (place.folder / "starts").unlink()
+            (place.folder / "go").touch()
+            process = place.start("resume", RUN)
+        _, err = process.communicate(timeout=180)
+        assert process.returncode == 0, err
+        told = "Worker 2 is the best (Worker 1: 10 score, Worker 2: 50 score, Worker 7: too large, it needs 8 slots at"
+        assert told in tuned_event(place)
+        assert starts(place) == ["job 2 0", "job 2 1", "trial 1 0", "trial 2 0", "trial 2 1"]
+        assert place.alive() == []
+    finally:
+        cluster.remove_node(extra)
+
+
+@pytest.mark.soak
+def test_a_job_is_tuned_by_its_process_in_the_cluster(place, cluster):
+    extra = cluster.add_node(num_cpus=1)
+    try:
+        write(place, {**THREE, "candidates": [{"Worker": 1}, {"Worker": 2}]})
+        code, _, err = place.weft("run", "-d", *ON_RAY[1:])
+        assert code == 0, err
+        until(lambda: read_run(place.folder_of()).state == "succeeded", "the end")
+        assert "Worker 2 is the best" in tuned_event(place)
+        assert "job 2 1" in starts(place)
+    finally:
+        cluster.remove_node(extra)
 
 
 def test_a_lost_machine_starts_all_replicas_again_once_there_is_another_one(place, cluster):

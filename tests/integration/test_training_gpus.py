@@ -71,6 +71,18 @@ def test_each_replica_gets_its_own_gpus_over_all_runs(machine: GpuMachine):
         assert machine.end(process) == 0
 
 
+def test_the_replicas_of_a_trial_get_the_gpus_of_their_candidate(machine: GpuMachine):
+    machine.has(2)
+    job = tfjob(None, "one", Worker=replica("echo $CUDA_VISIBLE_DEVICES"))
+    tune = {"candidates": [{"Worker": {"requests": {"gpu": 2}}}], "seconds": 60}
+    job["metadata"]["annotations"] = {"weft.dev/tune": json.dumps(tune)}
+    (machine.folder / "one.yaml").write_text(json.dumps(job))
+    code, out, err = machine.weft("run", "one.yaml")
+    assert code == 0, out + err
+    (log,) = machine.folder.glob(".weft/runs/*/trials/1/logs/worker.0.0.log")
+    assert log.read_text() == "0,1\n"
+
+
 def test_only_the_gpus_that_the_user_chose_are_given(machine: GpuMachine, monkeypatch):
     machine.has(4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.places import RUN, until
 from tests.integration.test_training import Place, place, replica, tfjob
+from tests.integration.test_training_kinds import job
 from weft import training
 from weft.store.state import read_status
 
@@ -157,6 +158,22 @@ def test_a_killed_run_goes_on_and_keeps_its_choice(place, when):
     assert any("trial" in line for line in starts(place)) == (when == "trial")
     assert "Worker 2 is the best" in tuned_event(place)
     until(lambda: not place.alive(), "the end of all replicas")
+
+
+def test_a_resumed_job_of_mpi_has_the_workers_that_were_chosen(place):
+    count = 'wc -l < "$OMPI_MCA_orte_default_hostfile" >> counts; test -n "$WEFT_TRIAL" || test -e go'
+    worker = replica("unused", 1)
+    del worker["template"]["spec"]["containers"][0]["command"]
+    made = job("MPIJob", Launcher=replica(count), Worker=worker)
+    tune = {"candidates": [{"Worker": 2}], "seconds": 60}
+    made["metadata"]["annotations"] = {"weft.dev/tune": json.dumps(tune)}
+    place.job(made)
+    assert place.run()[0] != 0
+    assert (place.folder / "counts").read_text().split() == ["2", "2"]
+    (place.folder / "go").touch()
+    code, _, err = place.weft("resume", RUN)
+    assert code == 0, err
+    assert (place.folder / "counts").read_text().split() == ["2", "2", "2"]
 
 
 def test_python_jobs_are_tuned_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

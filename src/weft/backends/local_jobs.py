@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +29,7 @@ from weft.worker.streaming import unpacked
 if TYPE_CHECKING:
     from weft.engine.commands import Launch, MarkEnded, Publish, Reply
     from weft.engine.ports import Job, Shell
-    from weft.graph.spec import MachineAddress
+    from weft.graph.spec import MachineAddress, Wants
     from weft.graph.task import VertexHistory
     from weft.graph.task_spec import EdgeSpec, TaskSpec
     from weft.store.api import ChunkStore
@@ -395,7 +395,15 @@ class LocalJob:
         host = self.job.host
         if host is None:
             raise NotFoundError(f"nobody answers questions of the tasks of {self.job.graph.name}")
-        return host.answer(question, machine, self.job.inspector.starts)
+        return host.answer(question, machine, self)
+
+    def starts(self, vertex: str) -> Mapping[int, tuple[int, str]]:
+        """See `RunFacts.starts`."""
+        return self.job.inspector.starts(vertex)
+
+    def refusal(self, wants: Wants) -> str:
+        """See `RunFacts.refusal`."""
+        return self.loop.refusal(self.job, wants)
 
     def watch(self, control: str, vertex: str) -> WatchedVertex:
         """See `Host.watch`."""

@@ -42,6 +42,7 @@ from weft.worker.remote_store import LARGE
 if TYPE_CHECKING:
     from weft.engine.events import Event
     from weft.engine.ports import Clock
+    from weft.graph.spec import Wants
     from weft.store.api import Column
     from weft.store.folders import RunFolders
     from weft.store.objects import ObjectTier
@@ -486,6 +487,10 @@ class Node:
     def cancel(self, job: Any, reason: str) -> None:
         """See `Shell.cancel`: no worker can be started here."""
         self.tell(messages.FAULT, job.id, -1, reason)
+
+    def refusal(self, job: Any, wants: Wants) -> str:
+        """See `Shell.refusal`: the session knows all slots, and its front ends alone ask for that."""
+        return ""
 
     def worker_joined(self, spec: WorkerSpec) -> None:
         """See `Shell.worker_joined`."""

@@ -218,10 +218,13 @@ class Inspector:
         return None if self._core.control is None else self._core.control.memo
 
     def starts(self, id: str) -> dict[int, tuple[int, str]]:
-        """Return the tasks of a controlled vertex that run or may start; see `weft.graph.spec.TaskStarts`."""
+        """Return the tasks of a vertex that run or may start; see `weft.graph.spec.RunFacts`."""
         stage = self._core.by_id.get(id)
-        if stage is None or (columns := stage.control) is None:
+        if stage is None or stage.n < 0:
             return {}
+        if (columns := stage.control) is None:
+            every = enumerate(stage.state)
+            return {index: (stage.attempt(index) + 1, "") for index, state in every if state not in OVER}
         found = {}
         for index, state in enumerate(stage.state):
             if not columns.held[index] and state not in OVER:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weft.engine.provider import NodeSpec, Provider
     from weft.engine.tuning import Tuning
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import RunHost
+    from weft.graph.spec import RunHost, Wants
     from weft.graph.task import CommitBarrier, VertexHistory
     from weft.model.errors import WeftError
 
@@ -178,6 +178,10 @@ class Shell(Protocol):
 
     def cancel(self, job: Any, reason: str) -> None:
         """Order a job to stop."""
+        ...
+
+    def refusal(self, job: Any, wants: Wants) -> str:
+        """Return why tasks of a job can never get their slots together, as a clause; "" if they can."""
         ...
 
     def idle_tick(self) -> None:

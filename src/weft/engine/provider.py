@@ -12,11 +12,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from weft.model.resources import Placement, Resources
-
-Wants = tuple[tuple[str, int, tuple[Resources, ...], Placement | None], ...]
-"""Slots requested together: vertex, number of tasks, resources of one task in order of preference, placement."""
-
+from weft.graph.spec import Wants  # noqa: TC001 - fields of records are read at run time
+from weft.model.resources import Resources
 
 BESIDE: Final = 1 << 20
 """The number of the first worker beside those of the session; see `SharedSlots`."""
@@ -95,6 +92,10 @@ class SharedSlots(Protocol):
 
     def request(self, request: int, wants: Wants) -> str:
         """Claim slots, all or none. Return "" or the reason why they can never be granted."""
+        ...
+
+    def refusal(self, wants: Wants) -> str:
+        """Return why slots can never be granted together, as a clause; "" if they can."""
         ...
 
     def withdraw(self, request: int) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from weft.graph.logical import LogicalGraph, Vertex
     from weft.graph.projection import Projection
+    from weft.model.resources import Placement, Resources
 
 
 class CacheSpec(Struct, frozen=True):
@@ -47,10 +48,22 @@ class MachineAddress(Struct, frozen=True):
 
 HERE = MachineAddress("local", "127.0.0.1")
 """The machine of a session without a cluster."""
-TaskStarts = Callable[[str], Mapping[int, tuple[int, str]]]
-"""Returns, of a controlled vertex, the tasks that run or may start: by index the number of the present or next start,
-and the kind of the last failure ("" for none).
-"""
+Wants = tuple[tuple[str, int, tuple["Resources", ...], "Placement | None"], ...]
+"""Slots requested together: vertex, number of tasks, resources of one task in order of preference, placement."""
+
+
+class RunFacts(Protocol):
+    """A run that goes on, as its front end sees it while it answers a question."""
+
+    def starts(self, vertex: str) -> Mapping[int, tuple[int, str]]:
+        """Return the tasks of a vertex that run or may start: by index the number of the present or next start, and the
+        kind of the last failure of a controlled one ("" for none).
+        """
+        ...
+
+    def refusal(self, wants: Wants) -> str:
+        """Return why tasks can never run together where the run gets its slots, as a clause; "" if they can."""
+        ...
 
 
 class RunHost(Protocol):
@@ -64,7 +77,7 @@ class RunHost(Protocol):
         """Take the devices of the slot `worker`, before a task runs there; called from any thread."""
         ...
 
-    def answer(self, question: Sequence[Any], machine: MachineAddress, starts: TaskStarts) -> Any:
+    def answer(self, question: Sequence[Any], machine: MachineAddress, run: RunFacts) -> Any:
         """Answer a question of a task that runs at a machine; called from any thread. See `TaskContext.ask_run`."""
         ...
 

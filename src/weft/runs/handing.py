@@ -189,7 +189,7 @@ def follow(folder: Path, lives: Callable[[Path], bool]) -> None:
             before = json.loads(file.read_bytes())
         except FileNotFoundError:  # it is driven here meanwhile
             return
-        segments = log.read(int(before["number"]), _ANSWER_S)
+        segments, lease = log.look(int(before["number"]), _ANSWER_S)
         if not segments:
             raise NotFoundError(f"the log of {folder.name} is not at {shown(stored['url'])}")
         for segment in segments:
@@ -197,7 +197,6 @@ def follow(folder: Path, lives: Callable[[Path], bool]) -> None:
                 apply(folder, piece)
         RunFolder(folder).describe_again()
         token, dead = segments[-1].token, str(before.get("dead", ""))
-        lease = log.lease(token)
         alive = lease is not None and lease.until > _CLOCK.wall()
         ended = not alive and read_run(folder, alive=False).state not in ACTIVE | {INTERRUPTED}
         if not (alive or ended or token == dead) and lease is not None and lease.until:

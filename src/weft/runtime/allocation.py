@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.engine.commands import Acquire, Launch, Release
     from weft.engine.ports import Clock
     from weft.engine.provider import NodeSpec, Provider, SharedSlots
+    from weft.graph.spec import Wants
 
 _LEASE: Final = 1
 _WORKER: Final = 0
@@ -122,6 +123,11 @@ class Allocation:
             job, acquire.request, acquire.wants, acquire.avoid, now, acquire.bound, acquire.priority
         )
         return Refused(now, acquire.request, reason, self.pool.most_slots()) if reason else None
+
+    def refusal(self, job: str, wants: Wants) -> str:
+        """Return why a request can never be met, as a clause; "" if it can."""
+        shared = self._shared.get(job)
+        return self.pool.refusal(wants) if shared is None else shared.refusal(wants)
 
     def withdraw(self, job: str, request: int) -> None:
         """Withdraw a request."""

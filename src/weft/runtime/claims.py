@@ -287,18 +287,33 @@ def _victims(claim: SlotClaim, claims: Sequence[SlotClaim]) -> list[SlotClaim]:
 
 def refusal(claim: SlotClaim) -> str:
     """Return why a claim can never be granted, with what would help; "" if it can."""
-    bounds = [(claim.room, "this machine has")]
-    if claim.limit is not None:
-        bounds.append((claim.limit, f"the queue {claim.queue} has"))
-    for room, who in bounds:
-        for at, (need, most) in enumerate(zip(claim.amount, room, strict=True)):
+    found = _bound(claim)
+    if found is None:
+        return ""
+    at, of_queue = found
+    help = "Use another queue" if of_queue else _HELP[at]
+    return f"{why_too_large(claim)}. {help}, fewer replicas, or lower requests."
+
+
+def why_too_large(claim: SlotClaim) -> str:
+    """Return why a claim can never be granted, as a clause; "" if it can."""
+    found = _bound(claim)
+    if found is None:
+        return ""
+    at, of_queue = found
+    room = claim.limit if of_queue and claim.limit is not None else claim.room
+    who = f"the queue {claim.queue}" if of_queue else "this machine"
+    parts = f" ({claim.parts})" if claim.parts else ""
+    return f"it needs {_amount(claim.amount[at], at)} at once{parts}; {who} has {_number(room[at], at)}"
+
+
+def _bound(claim: SlotClaim) -> tuple[int, bool] | None:
+    """Return which amount of a claim is above what there is: its place, and whether it is the queue that has less."""
+    for of_queue, room in ((False, claim.room), (True, claim.limit)):
+        for at, (need, most) in enumerate(zip(claim.amount, room, strict=True) if room is not None else ()):
             if need and need > most + _ROUNDING:
-                parts = f" ({claim.parts})" if claim.parts else ""
-                return (
-                    f"it needs {_amount(need, at)} at once{parts}; {who} {_number(most, at)}. "
-                    f"{_HELP[at] if room is claim.room else 'Use another queue'}, fewer replicas, or lower requests."
-                )
-    return ""
+                return at, of_queue
+    return None
 
 
 _HELP: Final = (

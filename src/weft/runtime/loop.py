@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from weft.engine.provider import NodeSpec
     from weft.engine.replay import Pending
     from weft.engine.waiting import Wait
+    from weft.graph.spec import Wants
 
 
 class TickBarrier:
@@ -267,6 +268,13 @@ class Loop:
                 found = tuple(replace(each, text=f"{each.text}; the run is being suspended") for each in found)
             elif job.outcome is None:
                 found = self.slots.explained(job.id, job.graph.name, found)
+        self.drain()  # of events that came meanwhile
+        return found
+
+    def refusal(self, job: Any, wants: Wants) -> str:
+        """See `Shell.refusal`."""
+        with self._lock:
+            found = self.slots.refusal(job.id, wants)
         self.drain()  # of events that came meanwhile
         return found
 

@@ -20,15 +20,14 @@ from msgspec.structs import replace
 from weft.engine.events import Deferred, Granted, Refused, WorkerJoined
 from weft.engine.provider import BESIDE
 from weft.model.errors import WeftError
-from weft.runtime.claims import HELD, LEAVING, WAITING, Ledger, MachineShare, SlotClaim, refusal
+from weft.runtime.claims import HELD, LEAVING, WAITING, Ledger, MachineShare, SlotClaim, refusal, why_too_large
 from weft.runtime.clock import RealClock
 from weft.runtime.machine_ledger import MachineLedger, this_session
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from weft.engine.provider import Wants
-    from weft.graph.spec import SharingSpec
+    from weft.graph.spec import SharingSpec, Wants
     from weft.model.resources import Resources
 
 PREEMPT: Final = "preempt"
@@ -81,10 +80,21 @@ class MachineSlots:
 
     def request(self, request: int, wants: Wants) -> str:
         """See `SharedSlots.request`."""
-        sharing = self._sharing
         self._number += 1
-        claim = SlotClaim(
-            id=f"{self._run}/{self._session}/{self._number}",
+        claim = self._claim(f"{self._run}/{self._session}/{self._number}", wants)
+        reason = refusal(claim)
+        if not reason:
+            self._change("ask", request, _Asked(claim, wants))
+        return reason
+
+    def refusal(self, wants: Wants) -> str:
+        """See `SharedSlots.refusal`."""
+        return why_too_large(self._claim("", wants))
+
+    def _claim(self, id: str, wants: Wants) -> SlotClaim:
+        sharing = self._sharing
+        return SlotClaim(
+            id=id,
             run=self._run,
             session=self._session,
             user=sharing.user,
@@ -100,10 +110,6 @@ class MachineSlots:
             preemptible=sharing.preemptible,
             since=RealClock().now(),
         )
-        reason = refusal(claim)
-        if not reason:
-            self._change("ask", request, _Asked(claim, wants))
-        return reason
 
     def withdraw(self, request: int) -> None:
         """See `SharedSlots.withdraw`."""

@@ -24,7 +24,8 @@ from weft.model.resources import Resources
 
 if TYPE_CHECKING:
     from weft.engine.ports import WorkerSpec
-    from weft.engine.provider import NodeKind, NodeSpec, Wants
+    from weft.engine.provider import NodeKind, NodeSpec
+    from weft.graph.spec import Wants
 
 
 _NOBODY = ""
@@ -287,9 +288,8 @@ class Pool:
         priority: int = 0,
     ) -> str:
         """Queue a request. Return "" or the reason why it can never be met while `bound` workers stay busy."""
-        reason = lacking = self._lacks(wants, bound, growing=False)
-        if lacking and self._possible():
-            reason = self._lacks(wants, bound, growing=True)
+        lacking = self._lacks(wants, bound, growing=False)
+        reason = lacking and self.refusal(wants, bound)
         if not reason:
             made = _Request(job, request, wants, frozenset(avoid), now, lacking, priority=priority)
             self._ranked = self._ranked or priority != 0
@@ -300,6 +300,12 @@ class Pool:
             self.waiting.insert(at, made)
             self._unseen.append(made)
         return reason
+
+    def refusal(self, wants: Wants, bound: Collection[int] = ()) -> str:
+        """Return why a request can never be met while `bound` workers stay busy, not even by nodes that could join; ""
+        if it can.
+        """
+        return self._lacks(wants, bound, growing=True)
 
     def _lacks(self, wants: Wants, bound: Collection[int], *, growing: bool) -> str:
         reason = self._never(wants, self._groups(self._nodes, growing=growing))
@@ -317,7 +323,7 @@ class Pool:
         """Remove and return the waiting requests that lost nodes make impossible: job, number, reason."""
         found: list[tuple[str, int, str]] = []
         for request in list(self.waiting):
-            reason = self._lacks(request.wants, (), growing=True)
+            reason = self.refusal(request.wants)
             if reason:
                 self.withdraw(request.job, request.id)
                 found.append((request.job, request.id, reason))

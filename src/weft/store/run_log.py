@@ -130,6 +130,19 @@ class RunLog:
         """
         return self._read(self._numbers() if answer_s is None else self._answered(answer_s), since)
 
+    def look(self, since: int, answer_s: float) -> tuple[list[LogSegment], RunLease | None]:
+        """Return what `read` does, and the lease of the owner of the last segment; None: it has none.
+
+        Whoever takes the run meanwhile removes the lease of the owner before, once a segment of its own is there: then
+        the new owner counts.
+        """
+        segments = self.read(since, answer_s)
+        while segments and (lease := self.lease(segments[-1].token)) is None:
+            if not (newer := self.read(segments[-1].number + 1)):
+                return segments, None
+            segments += newer
+        return segments, lease if segments else None
+
     def _read(self, numbers: Sequence[int], since: int = 1) -> list[LogSegment]:
         """Return the segments of `numbers` from `since` on, or those that the owner has written in their place."""
         while True:

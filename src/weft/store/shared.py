@@ -13,8 +13,8 @@ import os
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 import msgspec
@@ -70,9 +70,10 @@ class SharedStorage:
         self._asked("write to", lambda: self._fs.put_file(file, self._at(name)))
 
     def put_bytes(self, data: bytes, name: str) -> None:
-        """Write an object. CapacityError: that is not possible."""
+        """Write an object in one step. CapacityError: that is not possible."""
         self._make_folder(name)
-        self._asked("write to", lambda: self._fs.pipe_file(self._at(name), data))
+        action = _replace if self._is_local else self._fs.pipe_file
+        self._asked("write to", lambda: action(self._at(name), data))
 
     def create(self, data: bytes, name: str) -> bool:
         """Write an object unless there is one of this name, in one step. Return whether it was written.
@@ -81,7 +82,7 @@ class SharedStorage:
         """
         self._make_folder(name)
         path = self._at(name)
-        action = _link_new if not _LOCAL.isdisjoint(protocols_of(self._fs)) else self._create
+        action = _link_new if self._is_local else self._create
 
         def created() -> bool:
             try:
@@ -91,6 +92,10 @@ class SharedStorage:
             return True
 
         return self._asked("write to", created)
+
+    @property
+    def _is_local(self) -> bool:
+        return not _LOCAL.isdisjoint(protocols_of(self._fs))
 
     def _create(self, path: str, data: bytes) -> None:
         self._fs.pipe_file(path, data, mode="create")
@@ -175,13 +180,26 @@ class SharedStorage:
 
 def _link_new(path: str, data: bytes) -> None:
     """Make a file with all its bytes. FileExistsError: there is one."""
+    with _draft(path, data) as draft:
+        os.link(draft, path)
+
+
+def _replace(path: str, data: bytes) -> None:
+    """Make or replace a file; whoever reads it meanwhile finds all bytes of the one or of the other."""
+    with _draft(path, data) as draft:
+        os.replace(draft, path)
+
+
+@contextmanager
+def _draft(path: str, data: bytes) -> Iterator[str]:
+    """Write bytes to a file beside the one of a path; what is left of it at the end goes."""
     draft = f"{path}.{os.urandom(6).hex()}.draft"
     try:
         with open(draft, "xb") as out:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
-        os.link(draft, path)
+        yield draft
     finally:
         with suppress(FileNotFoundError):
             os.unlink(draft)

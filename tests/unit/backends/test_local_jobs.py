@@ -227,7 +227,7 @@ def test_without_a_cache_every_result_counts_as_kept(rig):
 def test_the_front_end_of_the_run_answers_questions_of_tasks(rig):
     with pytest.raises(NotFoundError, match="nobody answers questions of the tasks of g"):
         rig.local.ask_run(("where",))
-    rig.job.host = SimpleNamespace(answer=lambda question, machine, starts: (question, machine.host, starts("a")))
+    rig.job.host = SimpleNamespace(answer=lambda question, machine, run: (question, machine.host, run.starts("z")))
     assert rig.local.ask_run(("where", 1)) == (("where", 1), "127.0.0.1", {})
     assert rig.local.ask_run(("where", 1), MachineAddress("n", "10.0.0.7"))[1] == "10.0.0.7"
 

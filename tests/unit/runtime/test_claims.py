@@ -22,6 +22,7 @@ from weft.runtime.claims import (
     in_order,
     refusal,
     settle,
+    why_too_large,
 )
 
 pytestmark = pytest.mark.slow
@@ -165,9 +166,11 @@ def test_a_claim_that_never_fits_is_refused_with_the_arithmetic():
         "it needs 6 cores at once (3 of worker, each 2 cores); this machine has 4. "
         "To share the cores anyway: --requests ignore, --workers N, fewer replicas, or lower requests."
     )
+    assert why_too_large(claim("a", 6)) == "it needs 6 cores at once; this machine has 4"
     assert "needs 3 GPUs at once; this machine has 2" in refusal(claim("a", gpu=3))
     limit = MachineShare(2, 0, 0)
     assert "the queue slow has 2. Use another queue" in refusal(claim("a", 3, queue="slow", limit=limit))
+    assert why_too_large(claim("a", 2, queue="slow", limit=limit)) == ""
 
 
 # ------------------------------------------------------------------------------------------------------- simulation

@@ -123,6 +123,8 @@ def test_four_tasks_with_half_a_core_fit_on_two(runs):
 def test_a_request_that_never_fits_is_refused(runs):
     slots, _ = runs.open("a")
     assert "it needs 3 cores at once (3 of worker, each cpu 1); this machine has 2" in slots.request(1, wants(3))
+    assert slots.refusal(wants(3)) == "it needs 3 cores at once (3 of worker, each cpu 1); this machine has 2"
+    assert slots.refusal(wants(2)) == ""
 
 
 def test_a_part_of_a_claim_is_given_back_with_the_rest(runs):

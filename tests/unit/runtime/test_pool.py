@@ -262,6 +262,7 @@ def test_nobody_waits_for_ever_for_a_better_worker(since):
 )
 def test_what_can_never_be_had_is_refused_at_once(wants, says):
     p = pool(4, nodes=2, capacity=Resources(memory=100))
+    assert says in p.refusal(wants)
     assert says in p.request("x", 1, wants, ())
     assert not p.waiting
 

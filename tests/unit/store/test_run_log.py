@@ -306,3 +306,35 @@ def test_the_first_segments_of_a_process_may_be_read_by_several_threads():
     found = subprocess.run([sys.executable, "-c", FIRST_READ], env=environ, capture_output=True, text=True, check=True)
     called = {name.partition(".")[0] for name in found.stdout.split()}
     assert called == {"weft"}, "msgspec collects the fields of a type, which crashes processes with several threads"
+
+
+def test_who_looks_while_another_owner_takes_the_run_sees_the_lease_of_that_one(begin, storage, clock):
+    first = begin()
+    clock.time += LEASE_S + 1
+    taken: list[RunLog] = []
+
+    class Late(RunLog):
+        """A reader that has read the segments when the next owner takes the run."""
+
+        def lease(self, token):
+            if not taken:
+                taken.append(begin())
+            return super().lease(token)
+
+    segments, lease = Late(storage, KEY, clock).look(1, 60.0)
+    assert [one.token for one in segments] == [first.token, taken[0].token]
+    assert lease is not None
+    assert lease.until > clock()
+
+
+def test_a_lease_is_there_while_it_is_renewed(clock, tmp_path, monkeypatch):
+    log = RunLog(SharedStorage(f"file://{tmp_path}/there"), KEY, clock)
+    log.take()
+    seen = []
+    monkeypatch.setattr(os, "fsync", lambda fd: seen.append(log.lease(log.token)))
+    clock.time += 1
+    log.renew()
+    (between,) = seen
+    assert between is not None
+    assert between.until == clock() - 1 + LEASE_S
+    assert [path.name for path in (tmp_path / "there" / "runs" / KEY / "lease").iterdir()] == [f"{log.token}.json"]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from weft.graph.spec import MachineAddress, TaskStarts
+    from weft.graph.spec import MachineAddress, RunFacts
 
 MOST_BYTES: Final = 2 << 30
 """The most bytes of the files of a project that are packed."""
@@ -166,7 +166,7 @@ class StepStorage:
 
     # ------------------------------------------------------------------------------------------------------ answers
 
-    def answer(self, question: Sequence[Any], machine: MachineAddress, starts: TaskStarts) -> Any:
+    def answer(self, question: Sequence[Any], machine: MachineAddress, run: RunFacts) -> Any:
         """Answer a step at a machine; None if it runs in the folders of this one, or if the answer takes longer."""
         verb, *given = question
         if not self._spread or machine == HERE:

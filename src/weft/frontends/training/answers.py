@@ -20,7 +20,7 @@ from weft.model.records import converter
 
 if TYPE_CHECKING:
     from weft.frontends.training.replica import Replica
-    from weft.graph.spec import MachineAddress, TaskStarts
+    from weft.graph.spec import MachineAddress, RunFacts
 
 
 class RemoteDescription(Struct, frozen=True, kw_only=True):
@@ -28,6 +28,7 @@ class RemoteDescription(Struct, frozen=True, kw_only=True):
 
     `host` is the address of the machine, `ports` are those that the replica had there before, `scale` the numbers of
     replicas that users have set. `gives_devices`: some replica of the run requests GPUs. `step` is that of a pipeline.
+    `records` is the folder of the records of processes.
     """
 
     run: str
@@ -42,6 +43,8 @@ class RemoteDescription(Struct, frozen=True, kw_only=True):
     host: str = ""
     ports: Mapping[int, int] = field(default_factory=dict)
     scale: dict[str, int] = field(default_factory=dict)
+    records: str = ""
+    in_trial: bool = False
 
 
 _OF_ONE: Final = ("arrive", "listen", "addresses", "again", "failed")
@@ -78,7 +81,7 @@ class RemoteAnswers:
         self._jobs = jobs
         self._book = AddressBook()
 
-    def answer(self, question: Sequence[Any], machine: MachineAddress, starts: TaskStarts) -> Any:
+    def answer(self, question: Sequence[Any], machine: MachineAddress, run: RunFacts) -> Any:
         """See `RunHost.answer`."""
         verb, *given = question
         jobs = self._jobs
@@ -86,13 +89,13 @@ class RemoteAnswers:
         if verb == "arrive":
             return self._arrive(*given, machine=machine)
         if verb == "listen":
-            return self._listen(*given, machine=machine, starts=starts)
+            return self._listen(*given, machine=machine, run=run)
         if verb == "addresses":
-            return self._addresses(*given, starts=starts)
+            return self._addresses(*given, run=run)
         if verb == "again":
-            return self._book.why_again((given[0], given[1]), self._going(given[0], starts))
+            return self._book.why_again((given[0], given[1]), self._going(given[0], run))
         if verb == "failed":
-            return self._failed(*given, number=number, starts=starts)
+            return self._failed(*given, number=number, run=run)
         if verb == "follow":
             vertex, index, places = given
             return jobs.follow((vertex, index), jobs.replica_of(vertex, index), [LogPlace(*place) for place in places])
@@ -112,28 +115,26 @@ class RemoteAnswers:
         return to_builtins(told)
 
     def _listen(
-        self, vertex: str, index: int, ports: Mapping[int, int], *, machine: MachineAddress, starts: TaskStarts
+        self, vertex: str, index: int, ports: Mapping[int, int], *, machine: MachineAddress, run: RunFacts
     ) -> None:
-        start, _ = starts(vertex).get(index, (0, ""))
+        start, _ = run.starts(vertex).get(index, (0, ""))
         self._book.listen((vertex, index), start, ReplicaAddress(machine.host, dict(ports)))
 
-    def _addresses(self, vertex: str, index: int, *, starts: TaskStarts) -> Any:
-        found = self._book.ask((vertex, index), self._going(vertex, starts))
+    def _addresses(self, vertex: str, index: int, *, run: RunFacts) -> Any:
+        found = self._book.ask((vertex, index), self._going(vertex, run))
         if found is None:
             return None
         return {self._jobs.replica_of(*key).name: to_builtins(address) for key, address in found.items()}
 
-    def _failed(
-        self, vertex: str, index: int, since: int, *, number: int, starts: TaskStarts
-    ) -> tuple[str | None, int]:
+    def _failed(self, vertex: str, index: int, since: int, *, number: int, run: RunFacts) -> tuple[str | None, int]:
         """Return why a replica that has failed must begin again, "" if it is its own fault, None while that is not
         known; and the number since which the others must have been heard.
         """
-        key, going, since = (vertex, index), self._going(vertex, starts), since or number
+        key, going, since = (vertex, index), self._going(vertex, run), since or number
         why = self._book.why_again(key, going)
         return (None if not why and self._book.silent(key, going, since) else why), since
 
-    def _going(self, vertex: str, starts: TaskStarts) -> dict[ReplicaKey, tuple[int, str]]:
+    def _going(self, vertex: str, run: RunFacts) -> dict[ReplicaKey, tuple[int, str]]:
         """Return the replicas of the same job that run or are to run."""
         own = self._jobs.vertices_beside(vertex)
-        return {(one, index): about for one in own for index, about in starts(one).items()}
+        return {(one, index): about for one in own for index, about in run.starts(one).items()}

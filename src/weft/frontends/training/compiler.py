@@ -53,6 +53,9 @@ RECONCILE: Final = "weft.frontends.training.controller:reconcile"
 BODY: Final = "weft.frontends.training.replica:run_replica"
 REMOTE_BODY: Final = "weft.frontends.training.remote:run_remotely"
 """The program of a replica, and that of one at a machine of a cluster."""
+TRIAL_BODY: Final = "weft.frontends.training.trials:run_trial_replica"
+REMOTE_TRIAL_BODY: Final = "weft.frontends.training.remote:run_trial_remotely"
+"""Those of a replica in a trial."""
 TUNER: Final = "weft.frontends.training.tuner:run_tuner"
 TUNED: Final = "tuned"
 """The event for which the replicas of a tuned job wait."""
@@ -145,7 +148,7 @@ def compile_jobs(
     asked: dict[str, Resources] = {}
     for group in groups:
         requests = requests_of(group.spec.template) if count_requests else Resources(cpu=0)
-        asked[group.vertex] = at_cluster(requests) if spread else requests
+        asked[group.vertex] = placed(requests, spread=spread)
         graph.add_vertex(_vertex(group, run, asked[group.vertex], REMOTE_BODY if spread else BODY))
     for job in files.jobs:
         own = [group for group in groups if group.job is job]
@@ -224,8 +227,12 @@ def requests_of(template: PodTemplate) -> Resources:
     )
 
 
-def at_cluster(requests: Resources) -> Resources:
-    """Return what a replica takes of a cluster: a core at least. Its memory is that of its machine, not of a store."""
+def placed(requests: Resources, *, spread: bool) -> Resources:
+    """Return what a replica takes of this machine, or with `spread` of a cluster: there it is a core at least, and its
+    memory is that of its machine, not of a store.
+    """
+    if not spread:
+        return requests
     return Resources(cpu=max(1.0, requests.cpu), gpu=requests.gpu, gpu_type=requests.gpu_type)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.mpi import mpi_hosts, spread_variables, starts_processes, uses_mpi
 from weft.frontends.training.replica import ReplicaStart
 from weft.frontends.training.running import LocalJobs
+from weft.frontends.training.trials import asking, run_told, watched
 from weft.graph.task import prepares
 from weft.model.errors import NotFoundError, PeerMovedError, RunCancelledError, TaskError
 from weft.model.records import converter
@@ -149,6 +150,8 @@ class RemoteJobs(LocalJobs):
         self._sockets: Path | None = None
         self._key = (str(ctx.params.get("vertex", ctx.vertex)), ctx.index)
         self.measures, self._scale, self.node_ip = told.measures, dict(told.scale), told.host
+        self.records, self._in_trial = Path(told.records), told.in_trial
+        self._ask = asking(ctx)
         self._undo_start.callback(self.memory.close)
         self.own = self.replica(ctx.params["job"], ctx.params["type"], ctx.index)
         ports = reserve(self._listening(), told.ports)
@@ -219,11 +222,11 @@ class RemoteJobs(LocalJobs):
         ctx, network = self._ctx, self._network
         assert isinstance(network, RemoteNetwork)
         mine = network.addresses[self.own.name]
-        ctx.ask_run("listen", *self._key, dict(mine.ports))
+        self._ask("listen", *self._key, dict(mine.ports))
         pause = threading.Event()
         ctx.on_cancel(pause.set)
         wait_s = _LOOK_S
-        while (found := ctx.ask_run("addresses", *self._key)) is None:
+        while (found := self._ask("addresses", *self._key)) is None:
             wait_s = min(2 * wait_s, _WATCH_S)
             if pause.wait(wait_s) or ctx.cancelled():
                 raise RunCancelledError(f"replica {self.own.name} was stopped while it waited for the others")
@@ -232,7 +235,7 @@ class RemoteJobs(LocalJobs):
 
     def why_again(self) -> str:
         """Return why the replica must begin again, as a clause; "" if it need not."""
-        return str(self._ctx.ask_run("again", *self._key))
+        return str(self._ask("again", *self._key))
 
     def why_failed_with_others(self) -> str:
         """Return why the replica must begin again that has just failed, "" if it is its own fault.
@@ -242,28 +245,9 @@ class RemoteJobs(LocalJobs):
         pause, since = threading.Event(), 0
         self._ctx.on_cancel(pause.set)
         while True:
-            why, since = self._ctx.ask_run("failed", *self._key, since)
+            why, since = self._ask("failed", *self._key, since)
             if why is not None or pause.wait(_WATCH_S / 4):
                 return why or ""
-
-    @contextmanager
-    def watched(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Stop the replica as soon as it must begin again."""
-        over = threading.Event()
-
-        def watch() -> None:
-            while not over.wait(_WATCH_S):
-                if self.why_again():
-                    stop()
-                    return
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
 
     def close(self) -> None:
         """Give back what the replica has of this machine."""
@@ -277,23 +261,23 @@ class RemoteJobs(LocalJobs):
 
     def follow(self, key: tuple[str, int], replica: Replica, places: Iterable[LogPlace]) -> None:
         """See `ReplicaHost.follow`: the process of the run reads the event files."""
-        self._ctx.ask_run("follow", *key, [tuple(place) for place in places])
+        self._ask("follow", *key, [tuple(place) for place in places])
 
     def collect(self, key: tuple[str, int]) -> None:
         """See `ReplicaHost.collect`."""
-        self._ctx.ask_run("collect", *key)
+        self._ask("collect", *key)
 
     def note_ready(self, replica: Replica, why_not: str) -> None:
         """See `ReplicaHost.note_ready`."""
-        self._ctx.ask_run("ready", replica.job, replica.type, replica.index, why_not)
+        self._ask("ready", replica.job, replica.type, replica.index, why_not)
 
     def note_event(self, replica: Replica, at: float, reason: str, message: str) -> None:
         """See `ReplicaHost.note_event`."""
-        self._ctx.ask_run("event", replica.job, replica.type, replica.index, at, reason, message)
+        self._ask("event", replica.job, replica.type, replica.index, at, reason, message)
 
     def note_usage(self, vertex: str, index: int, cpu_s: float, memory: int) -> None:
         """See `ReplicaHost.note_usage`."""
-        self._ctx.ask_run("usage", vertex, index, cpu_s, memory)
+        self._ask("usage", vertex, index, cpu_s, memory)
 
 
 @prepares
@@ -303,7 +287,37 @@ def run_remotely(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
     Parameters, result and errors are those of `run_replica`. PeerMovedError: another replica of its job has begun again
     elsewhere, so that this one must, too. NotFoundError: this machine does not have the folder of the run.
     """
-    told = description_of(ctx.ask_run("arrive", str(ctx.params.get("vertex", ctx.vertex)), ctx.index))
+    with arrived(ctx) as jobs:
+        jobs.meet()
+        start = ReplicaStart(ctx, jobs, jobs.own)
+        try:
+            with watched(lambda: bool(jobs.why_again()), start.stop, _WATCH_S):
+                return start.run()
+        except (TaskError, RunCancelledError):
+            why = "" if ctx.cancelled() else jobs.why_failed_with_others()
+            if not why:
+                raise
+            raise PeerMovedError(f"replica {jobs.own.name} begins again: {why}") from None
+
+
+@prepares
+def run_trial_remotely(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> None:
+    """Run one replica of a trial at this machine, for a run that another process has (style TASK)."""
+
+    def run() -> None:
+        with arrived(ctx) as jobs:
+            jobs.meet()
+            start = ReplicaStart(ctx, jobs, jobs.own)
+            with watched(lambda: bool(jobs.why_again()), start.stop, _WATCH_S):
+                start.run()
+
+    run_told(ctx, f"{ctx.params['type']} {ctx.index}", run)
+
+
+@contextmanager
+def arrived(ctx: TaskContext) -> Iterator[RemoteJobs]:
+    """Make what a replica needs at this machine, while the block runs; see `run_remotely`."""
+    told = description_of(asking(ctx)("arrive", str(ctx.params.get("vertex", ctx.vertex)), ctx.index))
     if not os.path.isdir(told.folder):
         raise NotFoundError(
             f"machine {os.uname().nodename} does not have the folder of the run, {told.folder}",
@@ -313,13 +327,4 @@ def run_remotely(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
     with ExitStack() as undo:
         undo.callback(jobs.close)
         ctx.stops_within(jobs.own.template.grace_s + _ENDING_S)
-        jobs.meet()
-        start = ReplicaStart(ctx, jobs, jobs.own)
-        try:
-            with jobs.watched(start.stop):
-                return start.run()
-        except (TaskError, RunCancelledError):
-            why = "" if ctx.cancelled() else jobs.why_failed_with_others()
-            if not why:
-                raise
-            raise PeerMovedError(f"replica {jobs.own.name} begins again: {why}") from None
+        yield jobs

@@ -66,7 +66,8 @@ if TYPE_CHECKING:
         TrainingJob,
     )
     from weft.frontends.training.surroundings import StepSurroundings
-    from weft.graph.spec import MachineAddress, TaskStarts
+    from weft.frontends.training.trials import JobTrials
+    from weft.graph.spec import MachineAddress, RunFacts
     from weft.operators.containers import ContainerEngine
     from weft.operators.network import ReplicaNetwork, ReplicaPlace
 
@@ -106,10 +107,9 @@ class LocalJobs:
         tensorboard: str = OFF,
         resumed: bool = False,
         step: StepSurroundings | None = None,
-        room: Sequence[float] = (),
         spread: bool = False,
     ) -> None:
-        self.folder, self.base, self.files, self.room, self.step = folder, base, files, room, step
+        self.folder, self.base, self.files, self.step = folder, base, files, step
         self.records = folder / "processes"
         self.measures = any(job.tuning is not None and job.tuning.history for job in files.jobs)
         self.claims = state / CLAIMS
@@ -117,6 +117,7 @@ class LocalJobs:
         self.spread = spread
         self._isolation = Isolation.PORTS if spread else None if isolation == AUTO else Isolation(isolation)
         self._remote: RemoteAnswers | None = None
+        self._job_trials: JobTrials | None = None
         self._outer = outer
         self._resumed = resumed
         self._groups = {(group.job.name, group.type): group for group in groups_of(files)}
@@ -132,14 +133,14 @@ class LocalJobs:
         self._status = JobStatusFile(folder, files.jobs, self._groups)
         self._logs = LogFolders(folder, self._order)
         self._devices: dict[int, tuple[str, ...]] = {}
-        self._gives_devices = any(requests_of(group.spec.template).gpu for group in self._groups.values())
+        self._gives_devices = self._asks_for_devices()
         self._answering = threading.Lock()
         self.memory = MemoryVolumes()
         self._images = EngineImages(list(self._containers()))
         self._maps, self._state = maps, state
         self._choices: dict[str, TuningChoice] = {}
         self._trials = count(1)
-        self._trial = False
+        self._in_trial = False
 
     def check(self) -> tuple[list[str], list[str]]:
         """Find what stands for each image, and the isolation with what it lacks; return notes for the user.
@@ -321,14 +322,16 @@ class LocalJobs:
 
     # ------------------------------------------------------------------------------- replicas at other machines
 
-    def answer(self, question: Sequence[Any], machine: MachineAddress, starts: TaskStarts) -> Any:
-        """See `RunHost.answer`: replicas at the machines of a cluster ask."""
-        if self._remote is None:
-            from weft.frontends.training.answers import RemoteAnswers  # jobs of one machine need none
+    def answer(self, question: Sequence[Any], machine: MachineAddress, run: RunFacts) -> Any:
+        """See `RunHost.answer`: control vertices ask, and replicas at the machines of a cluster or in trials."""
+        from weft.frontends.training.answers import RemoteAnswers
+        from weft.frontends.training.trials import QUESTIONS, JobTrials  # most jobs of one machine ask nothing
 
-            with self._answering:
-                self._remote = self._remote or RemoteAnswers(self)
-        return self._remote.answer(question, machine, starts)
+        with self._answering:
+            self._job_trials = self._job_trials or JobTrials(self)
+            self._remote = self._remote or RemoteAnswers(self)
+        answers = self._job_trials if question[0] in QUESTIONS else self._remote
+        return answers.answer(question, machine, run)
 
     def describe(self, host: str, ports: Mapping[int, int]) -> RemoteDescription:
         """Return what a replica at a machine of a cluster needs; see `RemoteDescription`."""
@@ -347,6 +350,8 @@ class LocalJobs:
             host=host,
             ports=ports,
             scale=self._scale,
+            records=str(self.records),
+            in_trial=self._in_trial,
         )
 
     def replica_of(self, vertex: str, index: int) -> Replica:
@@ -413,50 +418,70 @@ class LocalJobs:
         """Return what an earlier process of the run has decided for a job."""
         return self._choices.get(job)
 
+    def vertices_of(self, job: str) -> dict[str, str]:
+        """Return the vertices of a job by replica type."""
+        return {type: group.vertex for (name, type), group in self._groups.items() if name == job}
+
     def choose(self, job: str, choice: TuningChoice) -> None:
         """Run a job by a choice from now on, also in later processes of the run."""
-        self._take(job, choice)
+        chosen = self._take(job, choice)
+        if mpi.uses_mpi(chosen):
+            self._write_mpi_files(chosen)
         with safe_open(self.folder, CHOICES, mode="wb") as file:
             file.write(msgspec.json.encode(self._choices))
 
-    def _take(self, name: str, choice: TuningChoice) -> None:
+    def _take(self, name: str, choice: TuningChoice) -> TrainingJob:
         self._choices[name] = choice
         job = tuned(next(one for one in self.files.jobs if one.name == name), choice.replicas, choice.requests)
-        self._regroup(job)
-        if mpi.uses_mpi(job) and self._network is not None and not self.spread:
-            self._write_mpi_files(job)
+        self._change(job)
+        return job
 
-    def _regroup(self, job: TrainingJob) -> None:
+    def _change(self, job: TrainingJob) -> None:
         """Let the replicas of a job be those of a changed one."""
+        self.files = _with(self.files, job)
         for type, spec in job.replicas.items():
             self._groups[job.name, type] = replace(self._groups[job.name, type], job=job, spec=spec)
+        self._gives_devices |= self._asks_for_devices()
+
+    def _asks_for_devices(self) -> bool:
+        return any(requests_of(group.spec.template).gpu for group in self._groups.values())
 
     def open_trial(self, job: TrainingJob) -> tuple[str, LocalJobs]:
         """Make a trial of a job in a folder of its own; return its name and its host."""
+        from weft.frontends.training.trials import key_of
+
         while True:
             name = str(next(self._trials))
             folder = self.folder / TRIALS / name
             with suppress(FileExistsError):  # of an earlier process
                 folder.mkdir(parents=True)
                 break
-        files = replace(self.files, jobs=(job,))
+        files = _with(self.files, replace(job, replicas={type: _read_only(one) for type, one in job.replicas.items()}))
         trial = LocalJobs(
-            self._run, folder, self.base, self._state, files, self._maps, function=self._function, room=self.room
+            self._run.rpartition("/")[2],
+            folder,
+            self.base,
+            self._state,
+            files,
+            self._maps,
+            function=self._function,
+            step=self.step,
+            spread=self.spread,
         )
         for part in ("pods", "logs"):
             (folder / part).mkdir()
-        trial.records, trial.measures = self.records, False
-        trial._groups = {key: group for key, group in self._groups.items() if key[0] == job.name}
-        trial._regroup(replace(job, replicas={type: _read_only(spec) for type, spec in job.replicas.items()}))
-        trial._network, trial._endpoints, trial._trial = self._network, self._endpoints, True
+        trial.records, trial.measures, trial._in_trial = self.records, False, True
+        trial._network, trial._endpoints, trial._devices = self._network, self._endpoints, self._devices
         trial._isolation, trial._images = self._isolation, self._images
         trial._share_package()
         if mpi.uses_mpi(job):
             trial._write_mpi_files(job)
+        trial._undo.callback(hold_host(key_of(self._run, name), trial, trial.replica))
         return name, trial
 
     def end_trial(self) -> None:
         """Remove what a trial leaves, except logs and reports."""
+        self._undo.close()
         self.memory.close()
         for part in ("pods", "checkpoints", VALUES):
             remove_folder(self.folder / part)
@@ -514,7 +539,7 @@ class LocalJobs:
             folder = str(self._mpi_folder(job)) if loopback else MPI_FOLDER
             added += tuple(mpi.local_variables(job, replica.type, folder, loopback=loopback and not self.spread))
             added += self.variables_beside(replica, job)
-            if self._trial:
+            if self._in_trial:
                 added += (EnvVar(TRIAL, "1"),)
         own = container.env if self.step is None else self.step.over(container.env)
         services = () if self._network is None else self._addresses().variables(self._network)
@@ -641,6 +666,11 @@ class LocalJobs:
             limits=container.limits,
             allocatable=dict(zip(("cpu", "memory"), room_of()[:2], strict=True)),
         )
+
+
+def _with(files: JobFile, job: TrainingJob) -> JobFile:
+    """Return files with a job in place of the one of its name."""
+    return replace(files, jobs=tuple(job if one.name == job.name else one for one in files.jobs))
 
 
 def _read_only(spec: ReplicaSpec) -> ReplicaSpec:

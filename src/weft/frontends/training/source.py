@@ -233,8 +233,9 @@ class TrainingSource(Struct, frozen=True, dict=True):
         return [*self.warnings, *warnings]
 
     @property
-    def _room(self) -> tuple[float, float, float]:
-        return room_of(self.options.workers, len(self._devices[0]))
+    def _room(self) -> Sequence[float]:
+        """What this machine has; nothing for a cluster, whose machines come and go."""
+        return () if self.options.spread else room_of(self.options.workers, len(self._devices[0]))
 
     def _host(self, run_id: str, folder: Path, *, resumed: bool = False) -> LocalJobs:
         return LocalJobs(
@@ -250,7 +251,6 @@ class TrainingSource(Struct, frozen=True, dict=True):
             tensorboard=self.options.tensorboard,
             resumed=resumed,
             step=self.step,
-            room=self._room,
             spread=self.options.spread,
         )
 
@@ -306,17 +306,11 @@ def _suspended(job: TrainingJob) -> str:
 
 def refuse_spread(files: JobFile, isolation: str, file: str) -> None:
     """Require that jobs can run at several machines. UsageError: one cannot, or the isolation is that of one."""
-    hint = "Run them with --backend threads, at the machine that is to train."
     if isolation not in (AUTO, Isolation.PORTS.value):
         raise UsageError(
             f"isolation {isolation} is that of one machine, and the backend runs replicas at several",
             hint="Leave it out: replicas have the addresses of their machines, and free ports.",
         )
-    for job in files.jobs:
-        if job.tuning is not None:
-            raise UsageError(
-                f"{file}: {job.kind} {job.name} is tuned (weft.dev/tune), which needs one machine", hint=hint
-            )
 
 
 def _whole_gang(job: TrainingJob) -> TrainingJob:

@@ -179,33 +179,11 @@ def _main_of(job: TrainingJob, template: PodTemplate) -> Container:
     return next((one for one in template.containers if one.name == name), template.containers[0])
 
 
-def total_of(job: TrainingJob) -> tuple[float, float, float]:
-    """Return what all replicas of a job request together: cores, bytes of memory and GPUs."""
-    sums = [0.0, 0.0, 0.0]
-    for spec in job.replicas.values():
-        count = 1 if spec.replicas is None else spec.replicas
-        for at, names in enumerate(((CPU,), (MEMORY,), _gpus(spec.template))):
-            sums[at] += count * sum(requested(name)(one) for name in names for one in spec.template.containers)
-    return sums[0], sums[1], sums[2]
-
-
-def _gpus(template: PodTemplate) -> set[str]:
-    return {name for one in template.containers for name in (*one.requests, *one.limits) if name.endswith("/gpu")}
-
-
-def why_too_large(job: TrainingJob, room: Sequence[float]) -> str:
-    """Return why the replicas of a job can never run together on a machine, "" if they can."""
-    for what, wanted, there in zip(("cores", "bytes of memory", "GPUs"), total_of(job), room, strict=True):
-        if wanted > there:
-            return f"{wanted:,.6g} {what} of {there:,.6g}"
-    return ""
-
-
 def fingerprint_of(files: JobFile, room: Sequence[float]) -> str:
     """Return the fingerprint of the work of the jobs that have a history, "" if none has one.
 
     Numbers of replicas, resources and labels may differ between runs of the same work; programs, images, variables,
-    candidates and the machine may not.
+    candidates and the machine may not: `room` is what it has, nothing for a cluster.
     """
     said: list[Any] = []
     for job in files.jobs:
@@ -263,12 +241,12 @@ def amount_text(name: str, amount: float) -> str:
     return f"{amount / (1 << 20):,.0f} MiB" if amount else "0"
 
 
-def rate_of(reports: Mapping[Any, Sequence[Mapping[str, Any]]], measure: str) -> tuple[float | None, str]:
+def rate_of(reports: Iterable[Sequence[Mapping[str, Any]]], measure: str) -> tuple[float | None, str]:
     """Return the rate of a trial from the reports of its replicas, oldest first, and its unit; None: they tell none.
 
     It is the sum over the replicas: of the last value of the metric `measure`, else of steps per second.
     """
-    rates = [rate for lines in reports.values() if (rate := _rate(lines, measure)) is not None]
+    rates = [rate for lines in reports if (rate := _rate(lines, measure)) is not None]
     return (sum(rates), measure or "steps/s") if rates else (None, "")
 
 

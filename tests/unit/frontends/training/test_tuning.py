@@ -1,13 +1,14 @@
 """What a job leaves to its control vertex, and what follows from measurements."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from weft.frontends.training.compiler import compile_jobs, requests_of
 from weft.frontends.training.reading import read_text
 from weft.frontends.training.schema import Candidate, JobFile
-from weft.frontends.training.tuner import DryRun
+from weft.frontends.training.trials import DryRun
 from weft.frontends.training.tuning import (
     HEADROOM,
     LEAST,
@@ -16,9 +17,7 @@ from weft.frontends.training.tuning import (
     fingerprint_of,
     from_history,
     rate_of,
-    total_of,
     tuned,
-    why_too_large,
 )
 from weft.model.errors import JobFileError
 
@@ -122,14 +121,7 @@ def test_a_tuned_job_has_numbers_and_requests():
     assert changed.replicas["Worker"].replicas == 3
     needs = requests_of(changed.replicas["Worker"].template)
     assert (needs.cpu, needs.memory) == (2.0, 1 << 30)
-    assert total_of(changed) == (1 + 3 * 2.0, 4 * (1 << 30), 0.0)
     assert requests_of(changed.replicas["PS"].template).cpu == 1
-
-
-def test_what_can_never_fit_is_told():
-    large = tuned(job(), {"Worker": 5}, {"Worker": {"cpu": 1.0}})
-    assert why_too_large(large, ROOM) == "5 cores of 4"
-    assert why_too_large(job(), ROOM) == ""
 
 
 def test_the_fingerprint_is_that_of_the_work():
@@ -171,10 +163,10 @@ def reports(*steps, metric=None):
 
 
 def test_the_rate_of_a_trial_is_the_sum_over_its_replicas():
-    assert rate_of({0: reports(0, 10, 20), 1: reports(0, 5), 2: []}, "") == (15.0, "steps/s")
-    assert rate_of({0: reports(0, 1, metric=7), 1: reports(1, metric=3)}, "images") == (10.0, "images")
-    assert rate_of({0: reports(3), 1: reports(5, 5), 2: [{"metrics": {}}]}, "") == (None, "")
-    assert rate_of({0: reports(0, 1)}, "images") == (None, "")
+    assert rate_of([reports(0, 10, 20), reports(0, 5), []], "") == (15.0, "steps/s")
+    assert rate_of([reports(0, 1, metric=7), reports(1, metric=3)], "images") == (10.0, "images")
+    assert rate_of([reports(3), reports(5, 5), [{"metrics": {}}]], "") == (None, "")
+    assert rate_of([reports(0, 1)], "images") == (None, "")
 
 
 def measured(*rates):
@@ -199,9 +191,9 @@ def test_without_a_measure_the_file_decides():
 
 
 def test_reports_without_a_time_count_from_the_look_that_saw_them_first():
-    trial = DryRun(host=None, job=None)  # type: ignore[arg-type]  # it only keeps times here
+    trial = DryRun(None, job(), Path(), {"ps": "", "worker": ""})  # type: ignore[arg-type]  # it only keeps times here
     lines = [{"step": 0, "metrics": {}}, {"step": 2, "metrics": {}}]
-    assert rate_of({0: trial.timed(("Worker", 0), lines[:1], 10.0)}, "") == (None, "")
-    assert rate_of({0: trial.timed(("Worker", 0), lines, 12.0)}, "") == (1.0, "steps/s")
-    assert rate_of({0: trial.timed(("Worker", 0), lines, 99.0)}, "") == (1.0, "steps/s")
+    assert rate_of([trial.timed(("Worker", 0), lines[:1], 10.0)], "") == (None, "")
+    assert rate_of([trial.timed(("Worker", 0), lines, 12.0)], "") == (1.0, "steps/s")
+    assert rate_of([trial.timed(("Worker", 0), lines, 99.0)], "") == (1.0, "steps/s")
     assert trial.timed(("Worker", 1), [{"step": 0, "time": 3.0}], 10.0) == [{"step": 0, "time": 3.0}]
