@@ -168,7 +168,7 @@ class Chaos:
                         for vertex, i in self.stored:
                             if vertex == command.vertex:
                                 gone = self.pieces_gone.setdefault((link.edge.id, i), set())
-                                gone.update(*(range(lo, hi) for lo, hi in command.ranges))
+                                gone.update(command.parts)
             case SetTimer():
                 self.timers.append(command)
             case Probe():

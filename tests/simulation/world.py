@@ -452,13 +452,13 @@ class World(SimulatedCluster):
                     assert not read, f"{vertex}{sorted(read)} is freed while {name}[{index}] reads it"
         super().free(job, vertex, lo, hi)
 
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, parts: Sequence[int]) -> None:
         """Remember which pieces of what is stored are gone."""
         self.mortal()
         for link in core_of(job).by_id[vertex].outputs:
             if link.router is not None and link.router.partitions:
                 for i in self.held.get((job.id, vertex), ()):
-                    self.pieces_gone.setdefault((job.id, link.edge.id, i), set()).update(range(lo, hi))
+                    self.pieces_gone.setdefault((job.id, link.edge.id, i), set()).update(parts)
 
     def stop(self, job: Job, lease: int, reason: str) -> None:
         """See `Executor.stop`."""

@@ -357,11 +357,11 @@ class Cluster(LocalBackend):
                 node.send(messages.FREE, job.id, vertex, lo, hi)
         super().free(job, vertex, lo, hi)
 
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, parts: Sequence[int]) -> None:
         """See `Executor.free_parts`."""
         for node in self._nodes.values():
-            node.send(messages.FREE_PARTS, job.id, vertex, lo, hi)
-        super().free_parts(job, vertex, lo, hi)
+            node.send(messages.FREE_PARTS, job.id, vertex, parts)
+        super().free_parts(job, vertex, parts)
 
     def restart(self, job: Job, command: Restart) -> None:
         """See `Executor.restart`."""

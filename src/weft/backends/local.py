@@ -16,6 +16,7 @@ from weft.engine.tuning import Tuning
 from weft.model.chunks import OUTSIDE, ChunkRef
 from weft.model.errors import CapacityError, NotFoundError, RunCancelledError, WeftError
 from weft.model.failures import Failure, kind_of
+from weft.model.ranges import runs
 from weft.model.resources import Resources
 from weft.store.api import sizeof
 from weft.store.codec import SMALL_PIECE
@@ -327,13 +328,14 @@ class LocalBackend(ABC):
             local.free(vertex, lo, hi, self._helpers.put)
             self.store.free_range(column, lo, hi, defer=self._helpers.put)
 
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, parts: Sequence[int]) -> None:
         """See `Executor.free_parts`."""
         local: LocalJob = job.backend
         column = local.columns.get(vertex)
         if column is not None:
-            local.free_parts(column, vertex, lo, hi, self._helpers.put)
-            self.store.free_parts(column, lo, hi, 0, len(column))
+            local.free_parts(column, vertex, parts, self._helpers.put)
+            for lo, hi in runs(parts):
+                self.store.free_parts(column, lo, hi, 0, len(column))
 
     def publish(self, job: Job, event: Publish) -> None:
         """See `Executor.publish`."""

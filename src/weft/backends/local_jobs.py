@@ -307,12 +307,12 @@ class LocalJob:
         if self.outputs is not None and self.job.inspector.status in _KEEPS_NOTHING:
             self.outputs.free(vertex, lo, hi, defer)
 
-    def free_parts(self, column: Column, vertex: str, part_lo: int, part_hi: int, defer: Defer) -> None:
+    def free_parts(self, column: Column, vertex: str, parts: Sequence[int], defer: Defer) -> None:
         """Free partitions that have no readers left; a file is removed with its last partition."""
         if self.outputs is not None:
             self._parts_freed = self._parts_freed or {}
             freed = self._parts_freed.setdefault(vertex, set())
-            freed.update(range(part_lo, part_hi))
+            freed.update(parts)
             if len(freed) >= column.parts:
                 self.free(vertex, 0, len(column), defer)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from weft.engine.events import Done, Failed, UserEvent
 from weft.engine.machines.task import TaskState
 from weft.engine.tuning import Tuning
 from weft.model.failures import Failure
+from weft.model.ranges import runs
 from weft.store.api import ABSENT
 from weft.worker.lease import LeaseResult
 from weft.worker.run import run as run_lease
@@ -104,12 +105,13 @@ class SimulatedBodies(SimulatedCluster):
         super().free(job, vertex, lo, hi)
         self._drop(job.id, vertex, lo, hi)
 
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, parts: Sequence[int]) -> None:
         """See `Executor.free_parts`."""
-        super().free_parts(job, vertex, lo, hi)
+        super().free_parts(job, vertex, parts)
         column = job.backend.columns.get(vertex)
         if column is not None:
-            self.store.free_parts(column, lo, hi, 0, len(column))
+            for lo, hi in runs(parts):
+                self.store.free_parts(column, lo, hi, 0, len(column))
 
     def publish(self, job: Job, event: Publish) -> None:
         """See `Executor.publish`."""

@@ -375,7 +375,7 @@ class Simulator:
             held.remove(i)
         self.held_now -= hi - lo
 
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, parts: Sequence[int]) -> None:
         """See `Executor.free_parts`."""
 
     def publish(self, job: Job, event: Publish) -> None:

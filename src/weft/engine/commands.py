@@ -100,17 +100,10 @@ class Free(Struct, frozen=True):
 
 
 class FreeParts(Struct, frozen=True):
-    """Drop partitions `part_lo:part_hi` of every output of a vertex, and those of the ranges `more`."""
+    """Drop partitions of every output of a vertex, in ascending order."""
 
     vertex: str
-    part_lo: int
-    part_hi: int
-    more: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def ranges(self) -> tuple[tuple[int, int], ...]:
-        """All ranges, first to last."""
-        return (self.part_lo, self.part_hi), *self.more
+    parts: tuple[int, ...]
 
 
 class Probe(Struct, frozen=True):

@@ -155,8 +155,7 @@ class PhysicalEdge(Struct, eq=False):
     opened: bool = False
     left: int = 0
     freed_parts: set[int] | None = None
-    read_parts: list[tuple[int, int]] | None = None
-    read_bytes: float = 0.0
+    read_parts: list[int] | None = None
 
     def bound(self, router: Router | None) -> None:
         """Set the router, once both ends have task rows."""

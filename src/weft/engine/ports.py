@@ -275,8 +275,8 @@ class Executor(Protocol):
         """Drop outputs."""
         ...
 
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
-        """Drop partitions of outputs."""
+    def free_parts(self, job: Job, vertex: str, parts: Sequence[int]) -> None:
+        """Drop partitions of outputs, in ascending order."""
         ...
 
     def publish(self, job: Job, event: Publish) -> None:

@@ -40,7 +40,6 @@ from weft.engine.rows import (
 )
 from weft.engine.story import story
 from weft.graph.logical import SEQUENTIAL, WHILE_RUNNING, Outcome, Trigger, VertexKind
-from weft.model.ranges import runs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -487,23 +486,25 @@ def release_inputs(core: Core, stage: Stage, spans: Sequence[tuple[int, int]]) -
 
 def _free_parts(core: Core, link: PhysicalEdge, spans: Sequence[tuple[int, int]]) -> None:
     """Drop partitions that were read, many at once, since each call visits the source tasks."""
-    if link.read_parts is None:
-        link.read_parts = []
-    link.read_parts.extend(spans)
+    read = link.read_parts
+    if read is None:
+        read = link.read_parts = []
+    for lo, hi in spans:
+        if hi - lo == 1:
+            read.append(lo)
+        else:
+            read += range(lo, hi)
     total = link.src.nbytes * link.src.n
-    link.read_bytes += total * sum(hi - lo for lo, hi in spans) / link.dst.n
-    if link.read_bytes < max(FREE_BYTES, total / FREE_VISITS):
+    if total * len(read) < max(FREE_BYTES, total / FREE_VISITS) * link.dst.n:
         return
     if link.freed_parts is None:
         link.freed_parts = set()
     state = link.dst.state  # the tasks that are not over lost their output, and read again
-    parts = sorted([part for a, b in link.read_parts for part in range(a, b) if state[part] in OVER])
+    parts = sorted([part for part in read if state[part] in OVER])
     link.freed_parts.update(parts)
     if parts:
-        first, *more = runs(parts)
-        core.out.append(FreeParts(link.src.id, *first, tuple(more)))
+        core.out.append(FreeParts(link.src.id, tuple(parts)))
     link.read_parts = None
-    link.read_bytes = 0.0
 
 
 def _asks_no_more(core: Core, expander: Stage) -> None:

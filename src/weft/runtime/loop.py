@@ -124,7 +124,7 @@ class Loop:
         self._lock = threading.Lock()
         self._do: dict[type[Any], Callable[[JobRun, Any], None]] = {
             Free: lambda job, c: executor.free(job, c.vertex, c.lo, c.hi),
-            FreeParts: self._free_parts,
+            FreeParts: lambda job, c: executor.free_parts(job, c.vertex, c.parts),
             Complete: self._complete,
             Acquire: self._acquire,
             Withdraw: self._withdraw,
@@ -569,10 +569,6 @@ class Loop:
         return False
 
     # ---------------------------------------------------------------------------------------------- commands
-
-    def _free_parts(self, job: JobRun, command: FreeParts) -> None:
-        for lo, hi in command.ranges:
-            self.executor.free_parts(job, command.vertex, lo, hi)
 
     def _acquire(self, job: JobRun, acquire: Acquire) -> None:
         refused = self.slots.acquire(job.id, acquire)

@@ -125,9 +125,9 @@ class RecordingExecutor:
         """See `Executor.free`."""
         self.calls.append(("free", job.id, vertex, lo, hi))
 
-    def free_parts(self, job: Job, vertex: str, lo: int, hi: int) -> None:
+    def free_parts(self, job: Job, vertex: str, parts: Sequence[int]) -> None:
         """See `Executor.free_parts`."""
-        self.calls.append(("free_parts", job.id, vertex, lo, hi))
+        self.calls.append(("free_parts", job.id, vertex, parts))
 
     def publish(self, job: Job, event: Publish) -> None:
         """See `Executor.publish`."""

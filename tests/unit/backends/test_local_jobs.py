@@ -164,9 +164,9 @@ def test_files_of_partitions_are_freed_with_the_last_one(tmp_path):
     kept = KeptOutputs()
     local = Rig(store, outputs=kept, inspector=SimpleNamespace(status=_running())).local
     column = store.column(("job", "x"), 2, 3)
-    local.free_parts(column, "x", 0, 2, lambda action: action())
+    local.free_parts(column, "x", (0, 1), lambda action: action())
     assert kept.calls == []
-    local.free_parts(column, "x", 2, 3, lambda action: action())
+    local.free_parts(column, "x", (2,), lambda action: action())
     assert kept.calls == [("free", "x", 0, 2)]
     store.close()
 

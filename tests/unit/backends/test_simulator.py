@@ -193,6 +193,33 @@ def test_leases_that_nobody_keeps_account_of_end_as_others_do(what):
     assert (what == "nothing") == (ran(track=False) == ran(track=False, disturbed="nothing"))
 
 
+def test_leases_of_two_jobs_that_end_in_one_tick_end_as_others_do():
+    def ran(*, track: bool) -> tuple[object, ...]:
+        tuning = Tuning(target_s=100.0, growth=64, cones=False)
+        sim = Simulator(workers=8, seconds=lambda v, i: 1.0 + i % 7 / 100, tick_s=0.05, track=track, tuning=tuning)
+        loop = Loop(sim, sim.clock)
+        told: dict[str, list[tuple[object, ...]]] = {"first": [], "second": []}
+        jobs = []
+        for name in told:
+            graph = two_levels(100).finish()
+            jobs.append(JobRun(name, graph, Master(graph, name, tuning)))
+            jobs[-1].listen(lambda job, events, commands: told[job.id].append((*events, *map(type, commands))))
+            loop.submit(jobs[-1])
+        together = 0
+
+        def see() -> None:
+            nonlocal together
+            together += all(job.leases for job in jobs)
+
+        sim.at(10.0, see)
+        sim.run()
+        assert together  # else they ran one after the other
+        assert loop.pool.idle == 8
+        return told, [job.outcome for job in jobs], sim.clock.time, sim.leases
+
+    assert ran(track=False) == ran(track=True)
+
+
 def test_a_random_trial_is_one_of_its_seed(seed):
     first, second = random_trial(seed), random_trial(seed)
     assert first.job.outcome == second.job.outcome

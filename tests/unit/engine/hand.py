@@ -68,6 +68,7 @@ from weft.graph.logical import LogicalGraph
 from weft.graph.validate import mark_results, validate
 from weft.model.failures import Failure
 from weft.model.ids import parse_task
+from weft.model.ranges import runs
 from weft.model.resources import ONE_SLOT
 
 
@@ -191,7 +192,7 @@ class Hand:
             case Free():
                 return f"free {span(command.vertex, command.lo, command.hi)}"
             case FreeParts():
-                pieces = " ".join(f"{lo}:{hi}" for lo, hi in command.ranges)
+                pieces = " ".join(f"{lo}:{hi}" for lo, hi in runs(command.parts))
                 return f"free pieces {pieces} of {command.vertex}"
             case Probe():
                 return f"probe {command.vertex}[{command.index}] {command.key}"
