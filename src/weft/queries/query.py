@@ -24,6 +24,7 @@ from weft.frontends.sql.explaining import describe_stages
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.fragment import database, interruptible, nothing
 from weft.frontends.sql.mistakes import keyboard_interrupts, mistake
+from weft.frontends.sql.narrowing import narrowed
 from weft.frontends.sql.relations import Scan, children, scans
 from weft.frontends.sql.stages import cut
 from weft.frontends.sql.tables import ViewTable
@@ -425,7 +426,7 @@ class Query:
             try:
                 text, variables = bound(self.text, self._parameters)
                 relation = self._home.relation(text, variables, self._tables)
-                plan = cut(relation, self._weigh, small=SMALL_BYTES, tiny=TINY_BYTES)
+                plan = narrowed(cut(relation, self._weigh, small=SMALL_BYTES, tiny=TINY_BYTES))
                 with database() as connection:
                     check_plan(plan, [of for _, of in self._described], connection)
                 self._stages = plan

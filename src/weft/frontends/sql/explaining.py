@@ -153,7 +153,11 @@ class _Describer:
 
     @_columns.register
     def _(self, relation: Received) -> list[str]:
-        return list(self._names[self._exchanges[relation.exchange].sources[0]])
+        names = self._names[self._exchanges[relation.exchange].sources[0]]
+        if relation.sent is None:
+            return list(names)
+        sent = dict(zip(relation.sent, names, strict=True))
+        return [sent.get(at, "NULL") for at in range(len(relation.types))]
 
     @_columns.register
     def _(self, relation: Filter) -> list[str]:

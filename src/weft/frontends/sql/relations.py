@@ -7,7 +7,7 @@ output of both inputs, the left one first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -46,10 +46,14 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The rows of an exchange: what earlier stages sent to this task."""
+    """The rows of an exchange: what earlier stages sent to this task.
+
+    `sent` are the positions of the columns that were sent, in ascending order, None for all; nothing reads the others.
+    """
 
     exchange: int
     types: Types
+    sent: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +340,23 @@ def children(relation: Relation) -> tuple[Relation, ...]:
             return relation.input, relation.filter
         case _:
             return (relation.input,)
+
+
+def over_children(relation: Relation, change: Callable[[Relation], Relation]) -> Relation:
+    """Return a relation over what `change` makes of its inputs."""
+    match relation:
+        case Scan() | Values() | Received() | Reuse():
+            return relation
+        case Join() | SetOperation():
+            return replace(relation, left=change(relation.left), right=change(relation.right))
+        case Shared():
+            return replace(relation, definition=change(relation.definition), body=change(relation.body))
+        case MayMatch():
+            told = change(relation.filter)
+            assert isinstance(told, Received)
+            return replace(relation, input=change(relation.input), filter=told)
+        case _:
+            return replace(relation, input=change(relation.input))
 
 
 def scans(relation: Relation) -> Iterator[Scan]:

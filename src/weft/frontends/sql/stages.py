@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import singledispatchmethod
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.frontends.sql.aggregating import distinct_first, divide
@@ -41,6 +42,7 @@ from weft.frontends.sql.relations import (
     Values,
     Window,
     children,
+    over_children,
     scans,
 )
 from weft.frontends.sql.text import FILTER_BITS
@@ -477,10 +479,13 @@ class _Cutter:
     def _filtered(self, relation: Join, rows: list[_Part], exchanged: Branch, *, at_right: bool) -> list[_Part]:
         """Return parts that leave out most of the rows without a match before they are exchanged.
 
-        The tasks of the measured side make Bloom filters of their keys, of which one task makes one for all.
+        The tasks of the measured side make Bloom filters of their keys, of which one task makes one for all. A side
+        that no conditions leave smaller is expected to match nearly all rows: then they are exchanged as they are.
         """
         keys = [(one.left, one.right) for one in relation.conditions if one.operator == "="]
         if not keys or not _keeps_matches_only(relation, at_right=at_right):
+            return rows
+        if self._expected_side(relation, relation.right if at_right else relation.left).share == 1:
             return rows
         measured = [self._lying(number, self.stages[number].relation.types) for number in exchanged.choice]
         by = tuple(pair[at_right] for pair in keys)
@@ -545,26 +550,34 @@ class _Cutter:
             for side, parts, others in able
             if self._may_measure(parts) and _may_shrink(side) and len(others) <= NESTED
         ]
-        return min(unsure, key=lambda side: self._expected(side).bytes, default=None)
+        return min(unsure, key=lambda side: self._expected_side(relation, side).bytes, default=None)
 
-    def _expected(self, relation: Relation) -> _Expected:
-        """Return what is expected of a relation: a join has a row for each of the larger side that is left."""
+    def _expected_side(self, relation: Join, side: Relation) -> _Expected:
+        """Return what is expected of a side of a join."""
+        return self._expected(side, _key_columns(relation, at_right=side is relation.right))
+
+    def _expected(self, relation: Relation, keys: frozenset[str] = frozenset()) -> _Expected:
+        """Return what is expected of a relation: a join has a row for each of the larger side that is left.
+
+        Conditions on `keys` alone are bounds that follow from the other side of a join, and leave nothing out.
+        """
         match relation:
             case Scan():
-                share = LEFT_BY_FILTER if relation.filters else 1
-                return _Expected(self._weigh(relation), share)
+                return _Expected(self._weigh(relation), LEFT_BY_FILTER if _leaves_out(relation, keys) else 1)
             case Reuse():
                 return self._expectations[relation.number]
             case Shared():
-                return self._expected(relation.body)
+                return self._expected(relation.body, keys)
             case Filter():
-                rows = self._expected(relation.input)
-                return rows._replace(share=rows.share * LEFT_BY_FILTER)
-        below = [self._expected(child) for child in children(relation)]
-        files = max((one.files for one in below), default=0)
-        if isinstance(relation, Join) and relation.kind in (JoinKind.INNER, JoinKind.SEMI):
-            return _Expected(files, below[0].share * below[1].share)
-        return _Expected(files, below[0].share if below else 1)
+                rows = self._expected(relation.input, keys)
+                return rows._replace(share=rows.share * LEFT_BY_FILTER) if _leaves_out(relation, keys) else rows
+            case Join():
+                left = self._expected(relation.left, keys | _key_columns(relation, at_right=False))
+                right = self._expected(relation.right, keys | _key_columns(relation, at_right=True))
+                share = left.share * right.share if relation.kind in (JoinKind.INNER, JoinKind.SEMI) else left.share
+                return _Expected(max(left.files, right.files), share)
+        below = [self._expected(child, keys) for child in children(relation)]
+        return _Expected(max((one.files for one in below), default=0), below[0].share if below else 1)
 
     # ------------------------------------------------------------------------------------------- joins below exchanges
 
@@ -579,8 +592,7 @@ class _Cutter:
         if light is None or relation.other is not None or any(one.operator != "=" for one in relation.conditions):
             return None
         at_right = light is relation.right
-        keys = [(one.right if at_right else one.left).column for one in relation.conditions]
-        if not _is_filtered(light, frozenset(_scanned(light, at) for at in keys if at is not None)):
+        if not _is_filtered(light, _key_columns(relation, at_right=at_right)):
             return None
         below = relation.left if at_right else relation.right
         if not isinstance(below, Join) or below.kind is not JoinKind.INNER:
@@ -614,12 +626,35 @@ def _keys(relation: Join) -> list[JoinCondition]:
 
 def _is_filtered(relation: Relation, keys: frozenset[str]) -> bool:
     """Whether conditions leave out rows of a relation; bounds of `keys` follow from the other side of a join."""
+    return _leaves_out(relation, keys) or any(_is_filtered(child, keys) for child in children(relation))
+
+
+def _leaves_out(relation: Relation, keys: frozenset[str]) -> bool:
+    """Whether a scan or a filter has other conditions than bounds of columns among `keys`."""
     match relation:
-        case Filter():
-            return True
         case Scan():
-            return any(not {relation.columns[at][0] for at in one.columns} <= keys for one in relation.filters)
-    return any(_is_filtered(child, keys) for child in children(relation))
+            tested = [(one, {relation.columns[at][0] for at in one.columns}) for one in relation.filters]
+        case Filter():
+            tested = [(one, {_scanned(relation.input, at) for at in one.columns}) for one in relation.conditions]
+        case _:
+            return False
+    return any(not columns <= keys or not _is_bound(one) for one, columns in tested)
+
+
+def _is_bound(condition: Expression) -> bool:
+    """Whether a condition only compares columns with what is greater or smaller."""
+    return all(
+        isinstance(after, str) and after.startswith((" <", " >"))
+        for part, after in pairwise((*condition.parts, ""))
+        if isinstance(part, int)
+    )
+
+
+def _key_columns(relation: Join, *, at_right: bool) -> frozenset[str]:
+    """Return the columns of tables that are keys of a side of a join."""
+    side = relation.right if at_right else relation.left
+    places = [(one.right if at_right else one.left).column for one in relation.conditions]
+    return frozenset(_scanned(side, at) for at in places if at is not None) - {""}
 
 
 def _beside(relation: Join, part: _Part, exchange: Exchange, *, at_right: bool) -> _Part:
@@ -639,16 +674,7 @@ def _reading_too(relation: Join, part: _Part, other: Relation, *, at_right: bool
 
 def _whole(relation: Relation) -> Relation:
     """Return a relation whose scans read all rows of their tables."""
-    match relation:
-        case Scan():
-            return replace(relation, whole=True)
-        case Values():
-            return relation
-        case Join():
-            return replace(relation, left=_whole(relation.left), right=_whole(relation.right))
-        case Filter() | Project() | Unnest() | Grouping() | Sort() | Limit() | Distinct() | Window():
-            return replace(relation, input=_whole(relation.input))
-    raise AssertionError(f"{type(relation).__name__} is not read by each task")
+    return replace(relation, whole=True) if isinstance(relation, Scan) else over_children(relation, _whole)
 
 
 def _within(part: _Part, branch: Branch) -> _Part:

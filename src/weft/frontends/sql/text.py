@@ -106,7 +106,11 @@ class _Writer:
 
     @_write.register
     def _(self, relation: Received) -> str:
-        return f"SELECT * FROM {received(relation.exchange)}"
+        if relation.sent is None:
+            return f"SELECT * FROM {received(relation.exchange)}"
+        places = {at: name_of(to) for to, at in enumerate(relation.sent)}
+        columns = (f"{places.get(at, f'CAST(NULL AS {of})')} AS {name_of(at)}" for at, of in enumerate(relation.types))
+        return f"SELECT {', '.join(columns)} FROM {received(relation.exchange)}"
 
     @_write.register
     def _(self, relation: Reuse) -> str:

@@ -1,11 +1,13 @@
 """How relations are cut: which stages there are, and how rows move between them."""
 
+from dataclasses import replace
+
 import duckdb
 import pytest
 
 from weft.frontends.sql.expressions import column, joined
 from weft.frontends.sql.planner import Planner
-from weft.frontends.sql.relations import Join, JoinCondition, JoinKind, Scan, scans
+from weft.frontends.sql.relations import Filter, Grouping, Join, JoinCondition, JoinKind, KeyFilter, Scan, scans
 from weft.frontends.sql.stages import ExchangeKind, cut
 from weft.frontends.sql.tables import FileTable
 
@@ -173,5 +175,37 @@ def test_the_side_that_more_conditions_leave_smaller_is_measured():
     few = _join(_scan("other", filtered=1), _scan("more", filtered=1), 0, 0)
     many = _scan("big", filtered=1)
     plan = cut(_join(many, few, 0, 0), lambda one: 50 * len(list(scans(one))), small=1)
+    choices = {branch.choice for stage in plan.stages for branch in stage.branches}
+    assert "big" not in {plan.stages[number].table for choice in choices for number in choice}
+
+
+def _filters(relation):
+    """Return the stages that make Bloom filters in the plan of a relation whose tables all weigh 50."""
+    plan = cut(relation, lambda one: 50 * len(list(scans(one))), small=1)
+    return [stage.number for stage in plan.stages if isinstance(stage.relation, KeyFilter)]
+
+
+@pytest.mark.parametrize(("condition", "filtered"), [
+    (joined("({} <= 9)", column(0, "BIGINT"), type="BOOLEAN"), False),
+    (joined("(({} > 2) AND ({} < 9))", *[column(0, "BIGINT")] * 2, type="BOOLEAN"), False),
+    (joined("({} % 7 > 2)", column(0, "BIGINT"), type="BOOLEAN"), True),
+    (joined("({} <= 9)", column(1, "BIGINT"), type="BOOLEAN"), True),
+])  # fmt: skip
+def test_a_filter_is_made_of_keys_that_conditions_leave_fewer(condition, filtered):
+    rows = _scan("other")
+    for side in (replace(rows, filters=(condition,)), Filter(rows, (condition,))):
+        assert bool(_filters(_join(_scan("big"), side, 0, 0))) == filtered
+
+
+def test_no_filter_is_made_of_the_keys_of_all_groups():
+    groups = Grouping(_scan("other"), (column(0, "BIGINT"),), ())
+    assert _filters(_join(_scan("big"), groups, 0, 0)) == []
+    assert len(_filters(_join(_scan("big"), replace(groups, input=_scan("other", filtered=1)), 0, 0))) == 1
+
+
+def test_bounds_of_keys_make_no_side_smaller():
+    few = _join(_scan("more", filtered=1), _scan("other", filtered=1), 0, 0)
+    bounded = _scan("big", filtered=0)
+    plan = cut(_join(few, bounded, 0, 0), lambda one: 50 * len(list(scans(one))), small=1)
     choices = {branch.choice for stage in plan.stages for branch in stage.branches}
     assert "big" not in {plan.stages[number].table for choice in choices for number in choice}
