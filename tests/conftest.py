@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests import postgresql
 from tests.started import all_ended
@@ -23,6 +24,11 @@ settings.register_profile("fast", common, max_examples=20)
 settings.register_profile("ci", common, max_examples=50)
 settings.register_profile("soak", common, derandomize=False, max_examples=10_000)
 settings.load_profile(PROFILE)
+
+# Hypothesis parses all modules of Weft that a process has loaded for constants to try: that takes many seconds in each
+# process, and what is drawn depends on the tests that ran before. `make soak` tries them.
+if PROFILE != "soak":
+    providers._get_local_constants = lambda: providers._local_constants
 
 # A shell starts what runs in the background deaf to Ctrl-C, and `nohup` deaf to a hang-up; children inherit both, and
 # the tests send both.

@@ -4,6 +4,8 @@ Loading takes most of the CPU of a short command. A test about the start of the 
 and one that needs the process while it runs, starts `python` itself.
 """
 
+from __future__ import annotations
+
 import atexit
 import gc
 import importlib
@@ -15,8 +17,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import weft
 
@@ -72,35 +76,99 @@ class Forks:
         self.socket.close()
         self.process.wait()
 
-    def run(self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
-        """Do what `weft_command` says."""
-        readers, writers = zip(*(os.pipe() for _ in range(3)), strict=True)
+    def start(self, words: Sequence[str], cwd: Path, env: Mapping[str, str], out: int, err: int) -> ForkedCommand:
+        """Start a command that writes to these files."""
+        told, tell = os.pipe()
         try:
             request = json.dumps([words, os.fspath(cwd), dict(env)]).encode()
-            socket.send_fds(self.socket, [request], list(writers))
+            socket.send_fds(self.socket, [request], [out, err, tell])
+        finally:
+            os.close(tell)
+        return ForkedCommand(told)
+
+    def open(self, words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> ForkedCommand:
+        """Start a command that writes to pipes."""
+        readers, writers = zip(*(os.pipe() for _ in range(2)), strict=True)
+        try:
+            command = self.start(words, cwd, env, *writers)
         finally:
             for fd in writers:
                 os.close(fd)
-        out, err, code = _read(readers, timeout)
-        return int(code), out.decode(), err.decode()
+        command.stdout, command.stderr = map(os.fdopen, readers)
+        return command
 
 
-def _read(fds: tuple[int, ...], timeout: float) -> list[bytes]:
-    """Read pipes to their ends, and close them."""
-    found: list[list[bytes]] = [[] for _ in fds]
+class ForkedCommand:
+    """A command that goes on, with what tests need of `subprocess.Popen`."""
 
-    def read(fd: int, parts: list[bytes]) -> None:
-        while part := os.read(fd, 1 << 16):
-            parts.append(part)
-        os.close(fd)
+    stdin = None
+    stdout: IO[str] | None = None
+    stderr: IO[str] | None = None
 
-    threads = [threading.Thread(target=read, args=pair, daemon=True) for pair in zip(fds, found, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout)
-        assert not thread.is_alive(), f"a command goes on after {timeout:.0f} s"
-    return [b"".join(parts) for parts in found]
+    def __init__(self, told: int) -> None:
+        self._told = os.fdopen(told, buffering=1)
+        self.pid = int(self._told.readline())
+        self.returncode: int | None = None
+        self._left = ["", ""]
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Return what was left in its pipes, once nobody holds them any more; subprocess.TimeoutExpired is possible."""
+
+        def read(at: int, file: IO[str]) -> None:
+            with file:
+                self._left[at] = file.read()
+
+        assert self.stdout is not None
+        assert self.stderr is not None
+        unread = [(at, file) for at, file in enumerate((self.stdout, self.stderr)) if not file.closed]
+        threads = [threading.Thread(target=read, args=pair, daemon=True) for pair in unread]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout)
+            if thread.is_alive():
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+        self.wait(timeout)
+        return self._left[0], self._left[1]
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs."""
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code at the end; subprocess.TimeoutExpired if it does not end in time."""
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):  # it ends now
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], timeout)[0]:
+            self.returncode = int(self._told.readline())
+            self._told.close()
+        return self.returncode
+
+
+def forks_with(loaded: tuple[str, ...]) -> Forks:
+    """Return the client of the process that has loaded these modules and those of short commands."""
+    with _lock:
+        if loaded not in _forks:
+            _forks[loaded] = Forks(loaded)
+        return _forks[loaded]
 
 
 _lock = threading.Lock()
@@ -119,10 +187,9 @@ def weft_command(
     What changes the interpreter at its start (`PYTHON...`, the locale) is that of the tests, whatever `env` says, and
     so is what changes modules that are `loaded` beside those of short commands.
     """
-    with _lock:
-        if loaded not in _forks:
-            _forks[loaded] = Forks(loaded)
-    return _forks[loaded].run(words, cwd, os.environ if env is None else env, timeout)
+    command = forks_with(loaded).open(words, cwd, os.environ if env is None else env)
+    out, err = command.communicate(timeout)
+    return command.wait(), out, err
 
 
 class Fork(BaseException):
@@ -130,7 +197,10 @@ class Fork(BaseException):
 
 
 def serve(requests: socket.socket) -> None:
-    """Fork for each request, and answer each child's exit code, until the client is gone; raises `Fork` in children."""
+    """Fork for each request, and answer each child's id and exit code, until the client is gone.
+
+    Raises `Fork` in children.
+    """
     answers: dict[int, int] = {}
     woken, wake = os.pipe()
     os.set_blocking(woken, False)
@@ -156,6 +226,7 @@ def serve(requests: socket.socket) -> None:
                 _become(*json.loads(request), fds=fds)
                 raise Fork
             answers[pid] = fds[2]
+            os.write(fds[2], f"{pid}\n".encode())
             os.close(fds[0])
             os.close(fds[1])
 
@@ -166,7 +237,7 @@ def _answer(answers: dict[int, int]) -> None:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             fd = answers.pop(pid)
-            os.write(fd, str(os.waitstatus_to_exitcode(status)).encode())
+            os.write(fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
             os.close(fd)
 
 

@@ -3,16 +3,23 @@
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
-_started: list[subprocess.Popen[Any]] = []
+from tests.prepared import ForkedCommand
+
+_started: list[subprocess.Popen[Any] | ForkedCommand] = []
+Started = TypeVar("Started", subprocess.Popen[Any], ForkedCommand)
+
+
+def owned(process: Started) -> Started:
+    """Let a process end with the test or the fixture that `all_ended` encloses."""
+    _started.append(process)
+    return process
 
 
 def start(command: Sequence[Any], **options: Any) -> subprocess.Popen[Any]:
     """Start a process as `subprocess.Popen` does; it ends with the test or the fixture that `all_ended` encloses."""
-    process = subprocess.Popen(command, **options)
-    _started.append(process)
-    return process
+    return owned(subprocess.Popen(command, **options))
 
 
 @contextmanager

@@ -29,6 +29,7 @@ WEFT = str(Path(sys.executable).with_name("weft"))
 """What a person types."""
 DEADLINE_S = 120.0
 LOOKED_UP = 1_000
+KNOWN = 1_000
 LATER_S = 3_600.0
 """The clock of keys runs ahead by this, so that files that were just written count as old."""
 
@@ -230,7 +231,7 @@ def _kept() -> Path:
     folder = _folder("kept")
     (folder / "data").write_text("data")
     results = ResultCache(CacheIndex(folder / "cache.db"), _later)
-    for number in range(1_000):
+    for number in range(KNOWN):
         recipe = _recipe(folder, number, "run-1")
         path = Path(recipe.outputs["out"])
         path.parent.mkdir(parents=True)
@@ -243,10 +244,10 @@ def _kept() -> Path:
 
 
 def hit_decision() -> dict[str, float]:
-    """1,000 steps that are known, one after the other."""
+    """Steps that are known, one after the other."""
     folder = _kept()
     results = ResultCache(CacheIndex(folder / "cache.db"), _later)
-    recipes = [_recipe(folder, number, "run-2") for number in range(1_000)]
+    recipes = [_recipe(folder, number, "run-2") for number in range(KNOWN)]
 
     def run() -> int:
         hits = 0
@@ -258,11 +259,11 @@ def hit_decision() -> dict[str, float]:
         results.index.flush()
         return hits
 
-    found = timed(run, lambda hits: expect(hits, 1_000))
+    found = timed(run, lambda hits: expect(hits, KNOWN))
     expect((folder / "run-2" / "s7" / "out").read_text(), "7\n")
     results.index.close()
     shutil.rmtree(folder / "run-2")
-    return {"seconds": found["seconds"] / 1_000}
+    return {"seconds": found["seconds"] / KNOWN}
 
 
 @cache

@@ -1,6 +1,7 @@
 """The engine is spoken to by events and commands: nobody else holds a master's state."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,15 +18,19 @@ SNAPSHOT = "durability/snapshot.py"
 """A snapshot is the state of a master as bytes."""
 
 
-@cache  # to read all modules takes seconds; not at import, which each process of the suite does
+PLACES = re.compile(r"\.(?:_?core|whole_state|handle)\b|\bweft\.engine\.rows\b")
+"""What stands in the text of each module that has one of these: to parse all modules takes seconds."""
+
+
+@cache  # not at import, which each process of the suite does
 def outside() -> list[tuple[str, ast.AST]]:
     """Return the parts of modules outside that the tests look at, each with the path of its module."""
-    paths = [path.relative_to(SOURCE) for path in SOURCE.rglob("*.py")]
+    texts = {path.relative_to(SOURCE): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
     return [
         (path.as_posix(), node)
-        for path in paths
-        if path.parts[0] not in INSIDE
-        for node in ast.walk(ast.parse((SOURCE / path).read_text(encoding="utf-8")))
+        for path, text in texts.items()
+        if path.parts[0] not in INSIDE and PLACES.search(text)
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom)
         or (isinstance(node, ast.Attribute) and node.attr in {*STATE, "whole_state"})
         or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "handle")

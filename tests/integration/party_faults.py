@@ -8,18 +8,19 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
 from tests.integration.places import until
-from tests.integration.test_parties import ENDED, Served
+from tests.integration.test_parties import ENDED, SOURCE, Served
 from tests.integration.test_party_models import TRAIN, upload
 from tests.unit.frontends.federated.components.parts_of import breast
 from weft.parties.invitations import invite, join
@@ -287,8 +288,14 @@ class Isolated(Served):
         super().__init__(folder, id, host=self.address, ports=(9370, 9380))
         self.client: Any = InsideClient(self.client, self.namespace)
 
-    def command(self) -> list[str]:
-        return ["ip", "netns", "exec", self.namespace, *super().command()]
+    def process_of(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.namespace, sys.executable, "-m", "weft", *self.command()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        )
 
     def end(self) -> None:
         super().end()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from tests.prepared import weft_command
-from tests.started import start
+from tests.prepared import ForkedCommand, forks_with
+from tests.started import owned, start
 from weft import wiring
 from weft.admin.settings import Settings
 from weft.cli.context import CommandContext
@@ -35,6 +35,8 @@ DEAR, DEAREST_S = 2, 1.0
 SOURCE = Path(weft.__file__).parents[1]
 MAIN = "import sys; from weft.cli.main import main; sys.exit(main())"
 RUN = "run-000001"
+StartedCommand = subprocess.Popen[str] | ForkedCommand
+"""A command line that goes on."""
 
 
 def until(condition: Callable[[], Any], what: str = "it") -> Any:
@@ -79,8 +81,10 @@ class Project:
     def env(self) -> dict[str, str]:
         return os.environ | {"PYTHONPATH": str(SOURCE)} | self.environ
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> StartedCommand:
         """Start a command line, by default a run, in a process of its own."""
+        if not any(name.startswith(("PYTHON", "LC_", "LANG")) for name in self.environ):
+            return owned(forks_with(self.loaded).open(words or ("run", "run.yaml"), self.folder, self.env()))
         return start(
             [sys.executable, "-P", "-c", MAIN, *(words or ("run", "run.yaml"))],
             cwd=self.folder,
@@ -92,17 +96,9 @@ class Project:
 
     def weft(self, *words: str) -> tuple[int, str, str]:
         """Return how a command line ended, once nobody holds its pipes any more."""
-        if not any(name.startswith(("PYTHON", "LC_", "LANG")) for name in self.environ):
-            return weft_command(
-                *(words or ("run", "run.yaml")),
-                cwd=self.folder,
-                env=self.env(),
-                timeout=DEADLINE_S,
-                loaded=self.loaded,
-            )
         process = self.start(*words)
         out, err = process.communicate(timeout=DEADLINE_S)
-        return process.returncode, out, err
+        return process.wait(), out, err
 
     def folder_of(self, run: str = RUN) -> Path:
         return self.root.folder(run)

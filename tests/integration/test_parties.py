@@ -14,6 +14,7 @@ import pytest
 import weft
 from tests.integration.places import DEADLINE_S, until
 from tests.ports import free_port
+from tests.prepared import forks_with, weft_command
 from tests.started import start
 from weft.parties.client import SiteClient
 from weft.parties.invitations import invite, join
@@ -22,6 +23,8 @@ from weft.parties.site import PartySite
 
 SOURCE = Path(weft.__file__).parents[1]
 ENDED = {"success", "failed", "canceled", "timeout"}
+SERVER = ("weft.parties.serving", "weft.cli.party_jobs")
+"""What the server of a party imports."""
 TOY = {"components": {"secure_add_0": {"module": "SecureAddExample"}}}
 
 
@@ -45,7 +48,11 @@ class Served:
         self.process = None
 
     def command(self):
-        return [sys.executable, "-m", "weft", "party", "start", "--folder", str(self.site.folder)]
+        return ["party", "start", "--folder", str(self.site.folder)]
+
+    def process_of(self, log):
+        """Start the process of the server; a fixture of a module may own it."""
+        return forks_with(SERVER).start(self.command(), Path.cwd(), os.environ, log.fileno(), log.fileno())
 
     def start(self):
         self.spawn()
@@ -53,13 +60,7 @@ class Served:
 
     def spawn(self):
         with (self.site.folder / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(  # a fixture of a module may own it
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"PYTHONPATH": str(SOURCE)},
-            )
+            self.process = self.process_of(log)
 
     def answers(self):
         assert self.process.poll() is None, (self.site.folder / "server.log").read_text()
@@ -235,21 +236,21 @@ def test_tables_and_what_jobs_have_left_are_deleted_by_commands(parties):
     host.start()
 
     def weft_party(*words):
-        argv = [sys.executable, "-m", "weft", "party", *words, "--folder", str(guest.site.folder)]
-        return subprocess.run(argv, capture_output=True, text=True, check=False)
+        code, _, err = weft_command("party", *words, "--folder", str(guest.site.folder), cwd=Path.cwd(), loaded=SERVER)
+        return code, err.strip()
 
     (guest.site.folder / "own.csv").write_text("id,x\n1,2\n")
     guest.client.upload(guest.site.folder / "own.csv", {"namespace": "n", "table_name": "own"})
     dropped = weft_party("drop", "--namespace", "n", "--name", "own")
-    assert (dropped.returncode, dropped.stderr.strip()) == (0, "the table n.own is deleted")
-    again = weft_party("drop", "--namespace", "n", "--name", "own")
-    assert again.returncode
-    assert "there is no table n.own" in again.stderr
+    assert dropped == (0, "the table n.own is deleted")
+    code, again = weft_party("drop", "--namespace", "n", "--name", "own")
+    assert code
+    assert "there is no table n.own" in again
     job = guest.submit()
     guest.ended(job)
     assert (guest.site.folder / "jobs" / job).exists()
     cleaned = weft_party("clean", job)
-    assert (cleaned.returncode, cleaned.stderr.strip()) == (0, f"what job {job} has left here is deleted")
+    assert cleaned == (0, f"what job {job} has left here is deleted")
     assert not (guest.site.folder / "jobs" / job).exists()
 
 

@@ -2,15 +2,14 @@
 
 import csv
 import json
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from tests.integration.test_parties import Served, parties  # noqa: F401 - a fixture
+from tests.integration.test_parties import SERVER, Served, parties  # noqa: F401 - a fixture
+from tests.prepared import weft_command
 from tests.unit.frontends.federated.components.parts_of import breast
 from weft.model.errors import ConflictError, UsageError, WeftError
 
@@ -101,8 +100,9 @@ def people_deploy_and_export(guest, host, version, tmp_path):
     """Do with the command line what the clients of FATE did before."""
 
     def weft(*words, at=guest):
-        argv = [sys.executable, "-m", "weft", "party", *words, "--folder", str(at.site.folder)]
-        return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+        code, out, err = weft_command("party", *words, "--folder", str(at.site.folder), cwd=tmp_path, loaded=SERVER)
+        assert code == 0, err
+        return out
 
     made = weft("deploy", version, "data_transform_0", "hetero_lr_0", "--conf", "predict.json").strip()
     assert made == f"{version}.2"

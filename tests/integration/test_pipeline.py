@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import psutil
 import pytest
 
 import weft
-from tests.integration.places import DEADLINE_S, Project, until
+from tests.integration.places import DEADLINE_S, Project, StartedCommand, until
 from weft.admin.control import send
 from weft.admin.settings import Settings
 from weft.model.errors import OutOfMemoryError, RunCancelledError, TaskError
@@ -255,7 +254,7 @@ def alive(place: Place) -> list[str]:
 
 
 class TestStopping:
-    def started(self, place: Place, trap: str = "") -> subprocess.Popen[str]:
+    def started(self, place: Place, trap: str = "") -> StartedCommand:
         place.write(
             {
                 "long": {"command": f"sleep 600 & ({trap} touch started; sleep 601)"},

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import time
 from contextlib import suppress
 from functools import partial
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.places import RUN, namespaces, until
+from tests.integration.places import RUN, StartedCommand, namespaces, until
 from tests.integration.test_training import Place, place, replica, tfjob
 from weft.runs.reading import read_run
 
@@ -42,7 +41,7 @@ def kill(pid: int, start: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _answers(place: Place, process: subprocess.Popen[str]) -> bool:
+def _answers(place: Place, process: StartedCommand) -> bool:
     """Whether a resumed run takes orders, or has ended."""
     return (place.folder_of() / "control.sock").exists() or process.poll() is not None
 

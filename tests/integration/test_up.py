@@ -19,7 +19,7 @@ from weft.store.schedules import SCHEDULES_NAME, STARTING, Firing, Schedules
 from weft.store.state import read_description
 
 if TYPE_CHECKING:
-    import subprocess
+    from tests.integration.places import StartedCommand
 
 
 class Place(Project):
@@ -27,7 +27,7 @@ class Place(Project):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.up: subprocess.Popen[str] | None = None
+        self.up: StartedCommand | None = None
 
     def start_up(self) -> None:
         self.up = self.start("up")
@@ -38,7 +38,7 @@ class Place(Project):
         self.up.send_signal(number)
         _, err = self.up.communicate(timeout=DEADLINE_S)
         up, self.up = self.up, None
-        return up.returncode, err
+        return up.wait(), err
 
     def runs(self) -> list[str]:
         return [row.id for row in list_runs(self.root, limit=None)[0]]

@@ -2,7 +2,9 @@
 
 import io
 import json
+import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from benchmarks import __main__ as command
 from benchmarks import contestants, report, worker
 from benchmarks.calibration import REFERENCE, WORK, calibrate
 from benchmarks.contestants import Contestants
-from benchmarks.harness import Row, Side, Spec, expect, measure, peak_gb, timed, wait_until_quiet
+from benchmarks.harness import Row, Side, Spec, expect, measure, timed, wait_until_quiet
 from benchmarks.kept import KeptRows
 from weft.model.errors import RunFailedError, UsageError
 
@@ -216,6 +218,7 @@ def faked(monkeypatch):
     monkeypatch.setattr(command, "SUITES", {"tasks": [spec()]})
     monkeypatch.setattr(command, "Contestants", Fake)
     monkeypatch.setattr(command, "wait_until_quiet", lambda patience: True)
+    monkeypatch.setattr(command, "measure", partial(measure, calibration=lambda: STEADY))
 
 
 def test_json_is_one_object_a_line(faked, capsys):
@@ -305,12 +308,21 @@ def test_a_case_that_fails_says_which(made_up, capfd):
     assert "noise" in printed.err
 
 
+NO_PACKAGES = """#!/bin/sh
+mkdir -p "$4/bin"
+printf '#!/bin/sh\necho there is no package; exit 1\n' > "$4/bin/python"
+chmod +x "$4/bin/python"
+"""
+"""An interpreter whose environments install nothing."""
+
+
 def test_an_environment_that_cannot_be_made_says_what_to_do(monkeypatch, tmp_path):
-    pins = tmp_path / "peers.txt"
-    pins.write_text("./no-such-package\n")
-    monkeypatch.setattr(contestants, "PEERS", pins)
+    interpreter = tmp_path / "python"
+    interpreter.write_text(NO_PACKAGES)
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(RunFailedError, match="environment cannot be made") as caught:
+    with pytest.raises(RunFailedError, match="pip install failed\nthere is no package") as caught:
         contestants.peers_python()
     assert "--rows" in caught.value.hint
     assert not list(tmp_path.glob("weft-benchmarks/*/complete"))
@@ -343,9 +355,16 @@ def test_timed_checks_what_was_returned_and_not_before():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says")
 def test_peak_memory_grows_with_what_is_held():
-    before = peak_gb()
-    assert len(bytearray(b"x") * int(before * 1e9 + 300_000_000)) > 0  # more than was ever held
-    assert peak_gb() > before + 0.2
+    code = (  # a process that is small: it must hold more than it ever did
+        "from benchmarks.harness import peak_gb\n"
+        "before = peak_gb()\n"
+        "held = bytearray(b'x') * int(before * 1e9 + 300_000_000)\n"
+        "print(peak_gb() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=contestants.ROOT, capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) > 0.2
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_case_gives_the_figure_of_its_row():
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(out_of_core, "SIZES", Sizes(32_000_000, 32_000_000, 8_000_000))
+    monkeypatch.setattr(out_of_core, "SIZES", Sizes(32_000_000, 16_000_000, 8_000_000))
 
 
 @pytest.mark.parametrize("case", [out_of_core.reduced, out_of_core.rechunked])
