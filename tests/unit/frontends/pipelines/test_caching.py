@@ -145,6 +145,20 @@ def test_a_file_that_a_step_reads_or_adds_to_and_writes_is_told(tmp_path, comman
     assert notes(resolve_nodes(parse_pipeline(text.replace("CACHE", "{enable: false}"), "run.yaml"), who), "") == []
 
 
+def test_a_command_is_read_once_for_its_recipe_and_its_notices(tmp_path):
+    (tmp_path / "in").touch()
+    text = "name: p\nentry_points:\n  s: {command: cat in >> in, cache: {enable: true}}\n"
+    pipeline, scripts = parse_pipeline(text, "run.yaml"), {}
+    (step,) = resolve_nodes(pipeline, RunIdentity("run-000001", "me", str(tmp_path)))
+    assert describe(pipeline, step, PLACE, scripts=scripts).scopes == [["in", str(tmp_path / "in")]]
+    (tmp_path / "in").unlink()
+    assert [note.partition(",")[0] for note in notes([step], "", scripts=scripts)] == ["s writes in"]
+    assert notes([step], "") == [
+        "s adds to in, which is no output of it: a result from the cache adds nothing. "
+        "To add each time, write in the step  cache: {enable: false}"
+    ]
+
+
 def test_nothing_of_a_run_is_part_of_the_key():
     assert static(run="run-000002") == static()
     assert recipe().static["command"] == "train 15 {{in}} {{model}}"
