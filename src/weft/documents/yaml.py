@@ -121,9 +121,7 @@ def load_all(text: str, problems: Problems, file: str = "") -> tuple[Node, ...]:
 def _feed(text: str, builder: _Builder) -> None:
     _check_text(text, builder)
     try:
-        next_event = _LOADER(text).get_event
-        while (event := next_event()) is not None:
-            builder.take(event)
+        builder.take(_LOADER(text).get_event)
     except yaml.MarkedYAMLError as error:
         from weft.documents.yaml_hints import yaml_hint  # most files are YAML
 
@@ -274,12 +272,13 @@ class _Builder:
         where = f"{self._file}:{mark.line}:{mark.column}: " if self._file else ""
         raise InputLimitError(f"{where}{message}", hint=usual if hint is None else hint)
 
-    def take(self, event: yaml.Event) -> None:
-        """Add one event to the tree."""
-        take = self._takers.get(type(event))
-        if take is not None:
-            mark: Any = event.start_mark
-            take(event, FilePosition(mark.line + 1, mark.column + 1, self._marked))
+    def take(self, next_event: Callable[[], yaml.Event | None]) -> None:
+        """Add the events of a parser to the tree."""
+        takers, marked = self._takers, self._marked
+        while (event := next_event()) is not None:
+            if (take := takers.get(type(event))) is not None:
+                mark: Any = event.start_mark
+                take(event, FilePosition(mark.line + 1, mark.column + 1, marked))
 
     def _document(self, _: yaml.Event, mark: FilePosition) -> None:
         self.starts.append(mark)
@@ -295,7 +294,9 @@ class _Builder:
             self.over(mark, str(error))
         except ValueError as error:
             self.refuse(mark, str(error), "remove it")
-        self._count(1, 1, mark)
+        self._nodes += 1
+        if self._nodes > MAX_NODES or len(self._open) >= MAX_DEPTH:
+            self._count(0, 1, mark)
         plain = event.implicit[0]
         parent = self._top
         if parent is not None and parent.is_map and parent.key is None:

@@ -17,7 +17,7 @@ import stat
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from functools import lru_cache
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -84,13 +84,14 @@ def opened_leaves(
     started: float,
     digester: Digester,
     environ: Mapping[str, str] = MappingProxyType({}),
+    declared: Collection[str] = (),
 ) -> tuple[dict[str, str], str]:
     """Return the leaves of what an execution in the folder `root` opened, and why its result cannot be kept, or "".
 
     `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970,
-    `environ` are the variables that it inherited. Left out are files that it changed (a database is opened to be
-    written, and then perhaps only read), folders of the system, of libraries and of Weft, hidden folders, and the names
-    in folders that it wrote to or took code from.
+    `environ` are the variables that it inherited, of which those `declared` have leaves of their own. Left out are
+    files that it changed (a database is opened to be written, and then perhaps only read), folders of the system, of
+    libraries and of Weft, hidden folders, and the names in folders that it wrote to or took code from.
     Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
@@ -139,27 +140,37 @@ def opened_leaves(
             what = "the names in a folder that it lists" if is_folder else "what it reads"
             return {}, f"{what} changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
-    leaves |= _naming_variables(environ, {*read, *opened.listed, *followed} - written, root)
+    leaves |= _naming_variables(environ, declared, {*read, *opened.listed, *followed} - written, root)
     return leaves | _left(opened, root, covered, started, digester), ""
 
 
-def _naming_variables(environ: Mapping[str, str], paths: Iterable[str], root: str) -> dict[str, str]:
-    """Return the leaves of variables that name one of some paths, or a folder that has one."""
-    ordered = sorted(paths)
-    found = {}
-    for name, value in environ.items():
-        words = {value, *value.split(os.pathsep), *(word for word in _SEPARATOR.split(value) if "/" in word)}
-        places = (os.path.normpath(os.path.join(root, word)) for word in words)
-        if name not in _OF_SESSIONS and any(_leads_to_one(place, ordered, root) for place in places):
-            found[VARIABLE + name] = _value(value)
-    return found
+def _naming_variables(
+    environ: Mapping[str, str], declared: Collection[str], paths: Iterable[str], root: str
+) -> dict[str, str]:
+    """Return the leaves of variables that name one of some paths that count, or a folder that has one."""
+    ordered = sorted(path for path in paths if _counts(path, root, ()))
+    if not ordered:
+        return {}
+    return {
+        VARIABLE + name: _value(value)
+        for name, value in environ.items()
+        if not (name in _OF_SESSIONS or name in declared)
+        and any(_leads_to_one(place, ordered, root) for place in _places(value, root))
+    }
+
+
+@lru_cache(maxsize=1024)
+def _places(value: str, root: str) -> tuple[str, ...]:
+    """Return the paths that a variable may name: its value, the parts of a list, and words with a `/`."""
+    words = {value, *value.split(os.pathsep), *(word for word in _SEPARATOR.split(value) if "/" in word)}
+    return tuple({os.path.normpath(os.path.join(root, word)) for word in words})
 
 
 def _leads_to_one(place: str, paths: Sequence[str], root: str) -> bool:
-    """Whether a place is one of some sorted paths that count, or a folder with one."""
+    """Whether a place is one of some sorted paths, or a folder with one."""
     at = bisect_left(paths, place)
-    found = paths[at : at + 1] if at < len(paths) and paths[at] == place else ()
-    return not _is_shared(place, root) and any(_counts(path, root, ()) for path in chain(found, _below(paths, place)))
+    is_one = at < len(paths) and paths[at] == place
+    return (is_one or next(_below(paths, place), "") != "") and not _is_shared(place, root)
 
 
 def _value(value: str) -> str:

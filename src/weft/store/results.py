@@ -473,12 +473,12 @@ class ResultCache:
         if recipe.opened is not None:
             places = [*recipe.outputs.values(), *(path for _, path in recipe.scopes)]
             places += [path for paths in recipe.inputs.values() for path in paths]
-            environ = {
-                name: value
-                for name, value in os.environ.items()
-                if f"environment {name}" not in recipe.static and f"secret {name}" not in recipe.static
+            declared = {
+                name.partition(" ")[2] for name in recipe.static if name.startswith(("environment ", "secret "))
             }
-            opened, reason = opened_leaves(recipe.opened, recipe.root, places, started, self._digester(), environ)
+            opened, reason = opened_leaves(
+                recipe.opened, recipe.root, places, started, self._digester(), os.environ, declared
+            )
             if reason:
                 return reason
         store = self.content(recipe.store)

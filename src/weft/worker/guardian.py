@@ -535,15 +535,18 @@ def get_ready(spec: dict[str, Any]) -> bytes:
     return find(argv[0], env)
 
 
-def start(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
+def start(spec: dict[str, Any], program: bytes, output: int, errors: int, post: GuardianState) -> tuple[int, Any]:
     """Start a prepared command in a session of its own; StartError: it cannot be started.
 
     Return its pid, and the `tracing.CallListener` of a command whose opened files are asked for, else None.
     """
-    if spec["view"] or spec["sandbox"] or spec["traced"]:
+    if spec["view"] or spec["sandbox"]:
         return start_by_fork(spec, program, output, errors)
-    # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     argv, env = spec["argv"], spec["env"]
+    if spec["traced"] and post.filtered_thread.listener >= 0:
+        started: tuple[int, Any] = post.filtered_thread.start(program, argv, env, output, errors, spec["cwd"])
+        return started
+    # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     pid = os.posix_spawn(
         program,
         argv,
@@ -570,7 +573,7 @@ def find(program: bytes, env: dict[bytes, bytes]) -> bytes:
 
 
 def start_by_fork(spec: dict[str, Any], program: bytes, output: int, errors: int) -> tuple[int, Any]:
-    """Start a command in namespaces of its own, or traced, which requires a fork of this process; see `start`.
+    """Start a command in namespaces of its own, which requires a fork of this process; see `start`.
 
     With a sandbox the fork ends at once, and two forks of it become children of this process: the command, and a
     process that ends with this one.
@@ -888,6 +891,14 @@ class GuardianState:
         self.row = look_up(os.getpid())
         self.kills = OomKillCounter([])
         self._folder = self._real_folder = b""
+        self._filtered_thread: Any = None
+
+    @property
+    def filtered_thread(self) -> Any:
+        """The `tracing.FilteredThread` that starts traced commands; made for the first one."""
+        if self._filtered_thread is None:
+            self._filtered_thread = __import__("tracing").FilteredThread(IGNORED)  # few owners need it
+        return self._filtered_thread
 
     def count_kills(self, paths: list[bytes]) -> None:
         """Start to watch for kills for lack of memory, by the counters in `paths`."""
@@ -952,7 +963,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         if spec["waits"] and not post.wait_for_start(control, owner):
             raise StartError("stopped", 0)
         watch = CommandWatch(spec, log, control=control, owner=owner, wake=post.wake, outputs=outputs)
-        command, opened = start(spec, program, write_ends[0], write_ends[-1])
+        command, opened = start(spec, program, write_ends[0], write_ends[-1], post)
     except EOFError:
         if record is not None:
             record.remove()

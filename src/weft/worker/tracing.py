@@ -1,10 +1,10 @@
 """What a command opens: the kernel tells the guardian of each file before the command gets it.
 
-This code is loaded only for commands whose opened files are asked for; it imports nothing of Weft. `install` runs in
-the child of the guardian between fork and exec: it adds a filter of system calls (`seccomp`) whose listener goes to the
-guardian. All descendants of the command inherit the filter. Each call of `CALLS`, such as one that opens, renames or
-executes a file, waits until the guardian has read its paths (`CallListener`) and lets it go on, unchanged. See the
-manual pages seccomp(2) and seccomp_unotify(2).
+This code is loaded only for commands whose opened files are asked for; it imports nothing of Weft. A thread of the
+guardian has a filter of system calls (`seccomp`) whose listener belongs to the guardian, and starts the commands
+(`FilteredThread`). All descendants of a command inherit the filter. Each call of `CALLS`, such as one that opens,
+renames or executes a file, waits until the guardian has read its paths (`CallListener`) and lets it go on, unchanged.
+See the manual pages seccomp(2) and seccomp_unotify(2). In a fork of the guardian `install` adds the filter.
 
 The filter needs the privilege of an administrator, or a command that cannot gain privileges (`no_new_privs`), such as
 by `sudo`. Files that are opened through `io_uring`, or by another process on behalf of the command, are not seen.
@@ -12,6 +12,7 @@ by `sudo`. Files that are opened through `io_uring`, or by another process on be
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import errno
 import fcntl
@@ -23,6 +24,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
+    from typing import Any, NoReturn
 else:
     import _socket as socket
 
@@ -120,6 +122,10 @@ NUMBER_AT, ARCHITECTURE_AT = 0, 4
 """Where the filter finds the number of the call and the architecture."""
 RECEIVE, SEND = 0xC0502100, 0xC0182101
 GO_ON = 1
+SPAWN_SETSIGDEF, SPAWN_SETSID = 0x04, 0x80
+SPAWN_BYTES = 1024
+"""More than any C library needs for an object of `posix_spawn`."""
+STACK_BYTES = 256 * 1024
 REQUEST = struct.Struct("=QIIiIQ6Q")
 ANSWER = struct.Struct("=QqiI")
 AT_FDCWD = (1 << 64) - 100
@@ -168,16 +174,20 @@ def install(channel: socket.socket) -> None:
 
     Where the system refuses, the socket is closed without a listener, and nothing is reported.
     """
-    machine = MACHINES.get(os.uname().machine)
-    listener = -1 if machine is None or sys.platform != "linux" else _listener(*machine)
+    listener = install_filter()
     if listener >= 0:
         channel.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listener.to_bytes(4, sys.byteorder))])
         os.close(listener)
     channel.close()
 
 
+def install_filter() -> int:
+    """Install the filter in this thread, and return its listener; -1 if the system refuses."""
+    machine = MACHINES.get(os.uname().machine)
+    return -1 if machine is None or sys.platform != "linux" else _listener(*machine)
+
+
 def _listener(architecture: int, seccomp: int, calls: dict[int, str]) -> int:
-    """Install the filter, and return its listener; -1 if the system refuses."""
     many = len(calls)
     steps = [
         (LOAD, 0, 0, ARCHITECTURE_AT),
@@ -202,6 +212,74 @@ def _listener(architecture: int, seccomp: int, calls: dict[int, str]) -> int:
         if ctypes.get_errno() != errno.EACCES:
             return -1
     return -1
+
+
+class FilteredThread:
+    """A thread of the guardian with the filter, which starts commands; the other threads have none.
+
+    `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell. The thread and its filter stay
+    for all commands of the guardian. `listener` is -1 where the system refuses the filter. `ignored` are signals that
+    this process ignores, and commands must not. OSError: the system has no room for a thread.
+    """
+
+    def __init__(self, ignored: tuple[int, ...]) -> None:
+        self.listener = -1
+        self._libc = libc = ctypes.CDLL(None)
+        self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._how, signals = ctypes.create_string_buffer(SPAWN_BYTES), ctypes.create_string_buffer(SPAWN_BYTES)
+        libc.sigemptyset(signals)
+        for number in ignored:
+            libc.sigaddset(signals, number)
+        libc.posix_spawnattr_init(self._how)
+        libc.posix_spawnattr_setsigdefault(self._how, signals)
+        libc.posix_spawnattr_setflags(self._how, ctypes.c_short(SPAWN_SETSIGDEF | SPAWN_SETSID))
+        self._pid = ctypes.c_int()
+        self._command: tuple[Any, ...] = ()
+        self._error = 0
+        self._work = _thread.allocate_lock()
+        self._work.acquire()
+        self._done, self._done_end = os.pipe()
+        before = _thread.stack_size(STACK_BYTES)
+        try:
+            _thread.start_new_thread(self._run, ())
+        except RuntimeError:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+        finally:
+            _thread.stack_size(before)
+        os.read(self._done, 1)
+
+    def start(
+        self, program: bytes, argv: list[bytes], env: dict[bytes, bytes], output: int, errors: int, folder: bytes
+    ) -> tuple[int, CallListener]:
+        """Start a command of this folder in a session of its own; OSError: it cannot be started.
+
+        Return its pid, and the listener for what it opens.
+        """
+        libc = self._libc
+        streams = ctypes.create_string_buffer(SPAWN_BYTES)
+        libc.posix_spawn_file_actions_init(streams)
+        for number, stream in enumerate((self._nothing, output, errors)):
+            libc.posix_spawn_file_actions_adddup2(streams, stream, number)
+        variables = [b"%b=%b" % pair for pair in env.items()]
+        words, given = ((ctypes.c_char_p * (len(some) + 1))(*some) for some in (argv, variables))
+        self._command = ctypes.byref(self._pid), program, streams, self._how, words, given
+        opened = CallListener(os.dup(self.listener), folder)
+        self._work.release()
+        opened.serve_until(self._done)  # the execution of the command waits for this too
+        os.read(self._done, 1)
+        libc.posix_spawn_file_actions_destroy(streams)
+        if self._error:
+            opened.close()
+            raise OSError(self._error, os.strerror(self._error))
+        return self._pid.value, opened
+
+    def _run(self) -> NoReturn:
+        """Start one command after the other. Whatever opens a file here would wait for the guardian."""
+        self.listener = install_filter()
+        while True:
+            os.write(self._done_end, b"+")
+            self._work.acquire()
+            self._error = self._libc.posix_spawn(*self._command)
 
 
 def receive(channel: socket.socket, folder: bytes) -> CallListener | None:

@@ -199,3 +199,20 @@ def test_a_command_that_cannot_start_says_so(folder):
 def test_a_command_that_is_not_traced_tells_nothing(folder):
     spec = CommandSpec(text="cat a", env={"PATH": os.defpath}, cwd=folder, log=folder / "log")
     assert run_guarded(spec).opened is None
+
+
+def test_commands_of_one_guardian_are_traced_one_by_one(folder):
+    first, second = opened(folder, "cat a"), opened(folder, "cat d/b")
+    assert below(folder, first.read) == ["a"]
+    assert below(folder, second.read) == ["d/b"]
+
+
+def test_a_command_after_a_traced_one_has_no_filter(folder):
+    assert run(folder, "true").ok
+    log = folder.parent / "plain"
+    result = run_guarded(
+        CommandSpec(text="grep Seccomp: /proc/self/status", env={"PATH": os.defpath}, cwd=folder, log=log)
+    )
+    own = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Seccomp:"))
+    assert result.ok
+    assert log.read_text().split() == own.split()

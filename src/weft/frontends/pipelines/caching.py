@@ -18,7 +18,7 @@ from weft.frontends.pipelines.distributed import PLACEMENT
 from weft.frontends.pipelines.item_files import ItemFiles
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
 from weft.frontends.pipelines.parts import OutputFolder, delivered_paths, text_to_json, tuple_of
-from weft.frontends.pipelines.scripts import scripts_of, uncovered
+from weft.frontends.pipelines.scripts import Scripts, scripts_of, uncovered
 from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
 from weft.model.patterns import late_pattern
@@ -52,6 +52,10 @@ _PLACEMENT = PLACEMENT | {
 """Variables that select where a step runs: another queue changes no result."""
 
 
+FoundScripts = dict[str, Scripts]
+"""The scripts that one compilation has found, by the id of their step: to read them costs as much as the vertex."""
+
+
 class CachePlace(Struct, frozen=True):
     """The cache of one run, by the run's id.
 
@@ -64,10 +68,17 @@ class CachePlace(Struct, frozen=True):
     trace: bool = False
 
 
-def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, folder: str = "") -> Recipe | None:
+def describe(
+    pipeline: Pipeline,
+    step: ResolvedStep,
+    place: CachePlace | None,
+    folder: str = "",
+    scripts: FoundScripts | None = None,
+) -> Recipe | None:
     """Return the recipe of a step; None if the step neither uses nor fills the cache.
 
-    `folder` is that of the pipeline's file. The recipe of a looping step belongs to no item yet: `recipe_of` adds the
+    `folder` is that of the pipeline's file; here and below, `scripts` are known ones, to which those of the step are
+    added. The recipe of a looping step belongs to no item yet: `recipe_of` adds the
     item. The condition of an item is part of the recipe: a result exists only if the condition was true, and the
     condition has the same outcome for equal inputs.
     """
@@ -85,7 +96,7 @@ def describe(pipeline: Pipeline, step: ResolvedStep, place: CachePlace | None, f
         root=step.cwd,
         static=static,
         inputs={name: [p for p in places if isinstance(p, str)] for name, places in step.places.items()},
-        scopes=[*scopes, *uncovered(scripts_of(step, folder).files, [path for _, path in scopes], step.cwd)],
+        scopes=[*scopes, *uncovered(_scripts(step, folder, scripts).files, [path for _, path in scopes], step.cwd)],
         outputs=dict(step.outputs),
         expires_s=float(step.cache.max_expired_time),
         mode=step.cache.mode,
@@ -98,23 +109,31 @@ def may_be_traced(step: ResolvedStep) -> bool:
     return step.cache.mode == CONTENT and not _GAINS_PRIVILEGES.search(step.portable_command)
 
 
-def item_files(step: ResolvedStep, folder: str) -> dict[str, str]:
+def _scripts(step: ResolvedStep, folder: str, known: FoundScripts | None) -> Scripts:
+    if known is None:
+        return scripts_of(step, folder)
+    if step.id not in known:
+        known[step.id] = scripts_of(step, folder)
+    return known[step.id]
+
+
+def item_files(step: ResolvedStep, folder: str, scripts: FoundScripts | None = None) -> dict[str, str]:
     """Return the program parameter that finds the files of an item, {} without any.
 
     `folder` is that of the pipeline's file.
     """
-    found = scripts_of(step, folder).by_item if step.loops else None
+    found = _scripts(step, folder, scripts).by_item if step.loops else None
     return {} if found is None else {ITEM_FILES: found.to_json()}
 
 
-def unknown_script(step: ResolvedStep, folder: str) -> str:
+def unknown_script(step: ResolvedStep, folder: str, scripts: FoundScripts | None = None) -> str:
     """Return a command of a cached step without scopes whose files are known only when it runs; "" without one.
 
     `folder` is that of the pipeline's file.
     """
     if not step.cache.enable or step.not_run or step.cache.fs_scope:
         return ""
-    return next(iter(scripts_of(step, folder).unknown), "")
+    return next(iter(_scripts(step, folder, scripts).unknown), "")
 
 
 def mentioned_files(step: ResolvedStep, folder: str) -> list[str]:
@@ -128,14 +147,14 @@ def mentioned_files(step: ResolvedStep, folder: str) -> list[str]:
     return [name for name, _ in uncovered(scripts_of(step, folder, mentions=True).mentioned, scopes, step.cwd)]
 
 
-def written_inputs(step: ResolvedStep, folder: str) -> tuple[list[str], list[str]]:
+def written_inputs(step: ResolvedStep, folder: str, scripts: FoundScripts | None = None) -> tuple[list[str], list[str]]:
     """Return the files that the commands of a cached step read and then write, and those that they add to.
 
     They are relative to the step's folder; `folder` is that of the pipeline's file. A file in a scope is read.
     """
     if not step.cache.enable or step.not_run:
         return [], []
-    found = scripts_of(step, folder)
+    found = _scripts(step, folder, scripts)
     appended = {path for _, path in uncovered(found.appended, [path for _, path in _scopes(step)], step.cwd)}
     changed = [*found.changed, *(path for path in found.appended if path not in appended)]
     return [os.path.relpath(path, step.cwd) for path in changed], [

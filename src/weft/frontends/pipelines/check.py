@@ -333,7 +333,7 @@ def _jobs_have_a_backend(scene: _Scene) -> None:
     """Refuse distributed jobs whose variables are wrong. Disabled steps are left out."""
     enabled = _enabled_steps(scene.pipeline) if scene.pipeline.disabled else None
     for family, step in scene.members:
-        if not isinstance(step, Step) or step.kind.value:
+        if not isinstance(step, Step) or step.kind.value or not step.env:
             continue
         if enabled is not None and not family.template and id(step) not in enabled:
             continue

@@ -26,6 +26,7 @@ from weft.frontends.pipelines.caching import (
     PACKAGES,
     RECIPE,
     CachePlace,
+    FoundScripts,
     describe,
     item_files,
     may_be_traced,
@@ -153,9 +154,17 @@ class PipelineSource(Struct, frozen=True):
 
 
 def compile_run(
-    pipeline: Pipeline, run: RunIdentity, place: RunDirectories, origin: PipelineSource, *, post_process: bool = True
+    pipeline: Pipeline,
+    run: RunIdentity,
+    place: RunDirectories,
+    origin: PipelineSource,
+    *,
+    post_process: bool = True,
+    scripts: FoundScripts | None = None,
 ) -> tuple[list[Node], LogicalGraph]:
     """Return the nodes of a run and their graph; the vertices of `post_process` are final.
+
+    `scripts` gets the scripts of cached steps, for `notes`.
 
     Vertices have the ids of nodes. A disabled step is skipped and counts as a success; its dependents also wait for its
     dependencies.
@@ -179,7 +188,7 @@ def compile_run(
     where |= {"settings": dict(place.settings)}
     where |= {"away": True} if place.away else {}  # the graph of other runs is that of earlier versions
     repeating = {"run": as_dict(run), "place": where, "origin": again}
-    _add(graph, nodes, pipeline, place, repeating, DISABLED, ())
+    _add(graph, nodes, pipeline, place, repeating, DISABLED, (), scripts)
     if not post_process:
         return nodes, graph
     last = resolve_nodes(pipeline, run, paths.POST_PROCESS)
@@ -220,8 +229,13 @@ def _add(
     repeating: Mapping[str, Any],
     disabled: str,
     entry: tuple[str, ...],
+    scripts: FoundScripts | None = None,
 ) -> None:
-    """Add vertices, edges and choices; `disabled` is the id of the decider of disabled steps, `entry` its inputs."""
+    """Add vertices, edges and choices; `disabled` is the id of the decider of disabled steps, `entry` its inputs.
+
+    `scripts` as for `compile_run`.
+    """
+    scripts = {} if scripts is None else scripts
     deciders = {IS_DISABLED: disabled, IS_EMPTY: f"{disabled}/empty"}
     idle = [node for node in nodes if node.not_run]
     for reason, decider in deciders.items():
@@ -243,7 +257,7 @@ def _add(
             if node.kind == DECIDE:
                 graph.choices.append(Choice(node.id, node.id, {RUN: node.members, SKIPPED: ()}))
         else:
-            graph.add_vertex(_step(pipeline, node, place, folder, folders, secrets, patched=bool(entry)))
+            graph.add_vertex(_step(pipeline, node, place, folder, folders, secrets, scripts, patched=bool(entry)))
             delivered = node.delivered
             reads = tuple(sources(p for found in delivered.values() for p in found)) if delivered else ()
         for dep in deps:
@@ -276,6 +290,7 @@ def _step(
     folder: str,
     folders: Mapping[str, str],
     secrets: Sequence[str],
+    scripts: FoundScripts,
     *,
     patched: bool,
 ) -> Vertex:
@@ -301,10 +316,10 @@ def _step(
             vertex.resources = tuple(replace(one, tokens=(*one.tokens, _ONE_TOKEN)) for one in kind.resources)
         vertex.timeout_s = None if kind.timed else step.timeout_s
         vertex.starts_processes = not kind.spreads(step.body.portable, folder)
-    recipe = describe(pipeline, step, place.cache, folder)
+    recipe = describe(pipeline, step, place.cache, folder, scripts)
     if recipe is not None:
         vertex.program = replace(
-            program, params={**program.params, RECIPE: recipe.to_json(), **item_files(step, folder)}
+            program, params={**program.params, RECIPE: recipe.to_json(), **item_files(step, folder, scripts)}
         )
         vertex.cache_key = recipe.static_key
     elif patched:
@@ -413,12 +428,20 @@ def named_images(pipeline: Pipeline) -> dict[str, str]:
     return {name: "" if step.packages else step.docker_env or pipeline.docker_env for name, step in steps}
 
 
-def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace: bool = False) -> list[str]:
+def notes(
+    nodes: Iterable[Node],
+    folder: str,
+    *,
+    contained: bool = False,
+    trace: bool = False,
+    scripts: FoundScripts | None = None,
+) -> list[str]:
     """Return notices for the user before a run on this machine, one line for each kind.
 
     `folder` is that of the pipeline's file. `contained`: steps run in the images that they name. `trace`: what a cached
-    step opens counts, where this system tells it.
+    step opens counts, where this system tells it. `scripts` are those that `compile_run` has found.
     """
+    scripts = {} if scripts is None else scripts
     found = []
     steps = [node for node in nodes if isinstance(node, ResolvedStep)]
     images = list(dict.fromkeys(step.docker_env for step in steps if step.docker_env and not _passes_image(step)))
@@ -440,7 +463,7 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace:
     watched = trace and can_trace()
     cached = [step for step in steps if step.cache.enable and not step.not_run]
     blind = [s for s in cached if not (watched and may_be_traced(s)) or (contained and s.docker_env)]
-    unseen = {step.name: unknown for step in blind if (unknown := unknown_script(step, folder))}
+    unseen = {step.name: unknown for step in blind if (unknown := unknown_script(step, folder, scripts))}
     if unseen:
         main = next((mount.name for step in steps for mount in step.mounts if mount.main), "main")
         shown = ", ".join(f"{name}: {command}" for name, command in unseen.items())
@@ -451,7 +474,7 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace:
     for step in blind:
         found += _mentioned(step, folder)
     for step in cached:
-        found += _written(step, folder)
+        found += _written(step, folder, scripts)
     found += _doubtful_scopes(cached)
     missing = unbound(steps)
     if missing:
@@ -482,9 +505,9 @@ def _mentioned(step: ResolvedStep, folder: str) -> Iterator[str]:
         )
 
 
-def _written(step: ResolvedStep, folder: str) -> Iterator[str]:
+def _written(step: ResolvedStep, folder: str, scripts: FoundScripts) -> Iterator[str]:
     """Yield notices of the files that a cached step writes although their old content matters; `folder` as above."""
-    changed, appended = written_inputs(step, folder)
+    changed, appended = written_inputs(step, folder, scripts)
     if changed:
         yield (
             f"{step.name} writes {_some(changed)}, which it reads: no result is kept when that has changed. "

@@ -173,6 +173,8 @@ class Step(Component, frozen=True):
     @property
     def is_ray_job(self) -> bool:
         """Whether `env` makes the step a job of Ray."""
+        if not self.env:
+            return False
         framework = self.env.get("PF_JOB_FRAMEWORK")
         return not self.kind.value and framework is not None and framework.value.strip().lower() == "ray"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from weft.frontends.pipelines.caching import CachePlace, code_of, recipe_of
+from weft.frontends.pipelines.caching import CachePlace, FoundScripts, code_of, recipe_of
 from weft.frontends.pipelines.compiler import (
     PARALLELISM,
     ContainerImages,
@@ -78,7 +78,10 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
     """Compile a pipeline for a run. UsageError: the run options name an unknown step."""
     folder = str(loaded.base)
     run = RunOf(run_id, loaded.user, str(loaded.root), loaded.file_systems, folder)
-    nodes, graph = compile_run(loaded.pipeline, run, place, loaded.origin, post_process=not loaded.caching.part)
+    scripts: FoundScripts = {}
+    nodes, graph = compile_run(
+        loaded.pipeline, run, place, loaded.origin, post_process=not loaded.caching.part, scripts=scripts
+    )
     graph.limits[PARALLELISM] = loaded.around.steps_at_a_time(loaded.pipeline)
     refreshed_vertices(loaded.pipeline, graph, loaded.caching)
     graph = part_asked_for(graph, loaded.caching, loaded.pipeline, nodes)
@@ -88,7 +91,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
         nodes,
         graph,
         [node.name for node in chosen],
-        notes(nodes, folder, contained=around.docker_env != "ignore", trace=around.trace),
+        notes(nodes, folder, contained=around.docker_env != "ignore", trace=around.trace, scripts=scripts),
         unbound(nodes),
         hopeless_mounts(chosen) if around.mounts else [],
     )

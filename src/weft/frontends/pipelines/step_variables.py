@@ -25,13 +25,25 @@ def declared(step: ResolvedStep) -> dict[str, str]:
     return found
 
 
+_here: tuple[dict[object, object], dict[str, str]] = ({}, {})
+
+
+def _expandable_here() -> dict[str, str]:
+    """Return the variables of this process whose values stand for themselves; recomputed only after a change."""
+    global _here
+    now = dict(getattr(os.environ, "_data", {}))  # raw, because decoding all of it takes as long as reading a command
+    if now != _here[0] or not now:
+        _here = now, {name: value for name, value in os.environ.items() if value and EXPANDABLE.fullmatch(value)}
+    return _here[1]
+
+
 def variables(step: ResolvedStep) -> dict[str, str]:
     """Return the variables of a step whose values stand for themselves in a command.
 
     Those of this process are among them, which a step on this machine inherits.
     """
-    inherited = {} if step.docker_env else {name: value for name, value in os.environ.items() if name not in step.env}
-    known = {name: value for name, value in inherited.items() if value and EXPANDABLE.fullmatch(value)}
+    inherited = {} if step.docker_env else _expandable_here()
+    known = {name: value for name, value in inherited.items() if name not in step.env}
     known |= {name: value for name, value in declared(step).items() if EXPANDABLE.fullmatch(value)}
     known |= {LOOP_ARGUMENT: ITEM_TEMPLATE} if step.loops else {}
     system = {name: step.env.get(name) for name in (STEP_NAME, WORK_DIR)}
