@@ -27,6 +27,7 @@ from weft.frontends.pipelines.caching import (
     RECIPE,
     CachePlace,
     describe,
+    inherited_variables,
     item_files,
     may_be_traced,
     mentioned_files,
@@ -452,6 +453,11 @@ def notes(nodes: Iterable[Node], folder: str, *, contained: bool = False, trace:
         found += _mentioned(step, folder)
     for step in cached:
         found += _written(step, folder)
+        if not (contained and step.docker_env) and (variables := inherited_variables(step)):
+            found.append(
+                f"{step.name} uses {_some(variables)} of the machine, which the cache does not count. To count it, "
+                f'write in the step  env: {{{variables[0]}: "{{{{NAME}}}}"}}  with a parameter NAME'
+            )
     found += _doubtful_scopes(cached)
     missing = unbound(steps)
     if missing:

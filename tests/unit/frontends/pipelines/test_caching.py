@@ -145,6 +145,24 @@ def test_a_file_that_a_step_reads_or_adds_to_and_writes_is_told(tmp_path, comman
     assert notes(resolve_nodes(parse_pipeline(text.replace("CACHE", "{enable: false}"), "run.yaml"), who), "") == []
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("echo $SCALE", ["s uses SCALE of the machine"]),
+        ("echo ${SCALE:-1} $OTHER", ["s uses OTHER, SCALE of the machine"]),
+        ("SCALE=3; echo $SCALE $DATA $NOT_SET $HOME $PF_RUN_ID", []),
+        ("echo $GIVEN", []),
+    ],
+)
+def test_a_variable_of_the_machine_that_a_cached_command_names_is_told(tmp_path, monkeypatch, command, said):
+    for name, value in {"SCALE": "2", "OTHER": "a", "GIVEN": "3", "DATA": "data/x.csv", "PF_RUN_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+    text = f"name: p\nentry_points:\n  s: {{command: '{command}', env: {{GIVEN: '1'}}, cache: {{enable: true}}}}\n"
+    nodes = resolve_nodes(parse_pipeline(text, "run.yaml"), RunIdentity("run-000001", "me", str(tmp_path)))
+    told = notes(nodes, "", trace=True)
+    assert [line[: len(start)] for line, start in zip(told, said, strict=True)] == said
+
+
 def test_nothing_of_a_run_is_part_of_the_key():
     assert static(run="run-000002") == static()
     assert recipe().static["command"] == "train 15 {{in}} {{model}}"
