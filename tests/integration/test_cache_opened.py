@@ -191,6 +191,41 @@ def test_names_in_a_folder_that_is_listed_count(place):
     assert result(place) == "x.csv\ny.csv\n"
 
 
+FINDS_FILES = """
+import glob
+
+print([open(path).read() for path in sorted(glob.glob(%r + "*.csv"))])
+open(%r + "sum", "w").write("done")
+"""
+CROWDED = {"the folder of the project": ("", ""), "a folder that it writes to": ("data/", "data/.")}
+
+
+@pytest.mark.parametrize("folder", CROWDED)
+def test_a_new_file_like_those_that_a_step_finds_counts_in_a_folder_with_others(place, folder):
+    found_in, _ = CROWDED[folder]
+    (place.folder / "find.py").write_text(FINDS_FILES % CROWDED[folder])
+    (place.folder / f"{found_in}x.csv").write_text("one\n")
+    place.write({"a": step("python3 find.py > {{o}}", "o")})
+    first = result(place)
+    (place.folder / f"{found_in}notes.md").write_text("")
+    assert result(place) == first
+    assert place.ran() == {"a": 1}
+    (place.folder / f"{found_in}y.csv").write_text("two\n")
+    weft = Commands(place.folder, {"WEFT_USER": "me"})
+    assert f"the names *.csv in {found_in or './'} changed, compared with run-000001" in weft("plan", "run.yaml")[0]
+    assert result(place) == "['one\\n', 'two\\n']\n"
+
+
+@pytest.mark.parametrize("new", ["y.csv", "data/y.csv"])
+def test_a_step_that_walks_through_the_whole_project_is_reused_until_it_finds_more(place, new):
+    place.write({"a": step("find . -name '*.csv' > {{o}}", "o")})
+    first = result(place)
+    assert result(place) == first
+    assert place.ran() == {"a": 1}
+    (place.folder / new).write_text("")
+    assert new in result(place)
+
+
 def test_files_that_the_step_makes_and_removes_do_not_count(place):
     command = (
         "D=$(printf da; printf ta); sort $D/x.csv > $D/tmp; mv $D/tmp $D/sorted; cat $D/sorted > {{o}}; rm $D/sorted"

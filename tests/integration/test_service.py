@@ -129,6 +129,7 @@ def test_one_item_of_a_live_run_is_cancelled_and_the_others_go_on(service, tmp_p
         ("cancelled", "was cancelled: one is enough"),
     ]
     assert (each.message, found.message) == ("each-1 was cancelled: one is enough",) * 2
+    assert found.step("after").message == "each was cancelled"
     assert (tmp_path / "told").read_text() == "step each-1 was cancelled: one is enough\n"
     again = service.resume(run.name)
     assert again.result().state == "succeeded"

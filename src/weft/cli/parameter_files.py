@@ -30,7 +30,9 @@ def read_parameters(file: Path) -> dict[str, str]:
         found = json.loads(text, object_pairs_hook=_unique) if kind == "JSON" else tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # not JSON, not TOML, not UTF-8
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text (byte {error.start})", hint="Save it as UTF-8.") from None
+    except (ValueError, RecursionError) as error:  # not JSON, not TOML
         raise UsageError(f"{file} is not {kind}: {error}", hint="Write names and values in it.") from None
     if not isinstance(found, dict):
         raise UsageError(f"{file} does not hold names and values", hint='Write for example {"epochs": 20}')

@@ -79,7 +79,11 @@ def _range(name: str, text: str, first: str, last: str, step: str | None) -> lis
         raise UsageError(f"the range {text[:60]} of parameter {name} has numbers that are too large or too small")
     if step is None and any(value != value.to_integral_value() for value in (low, high)):
         raise UsageError(f"the range {text[:60]} of parameter {name} has no step", hint="For example: 0..1..0.25")
-    count = int((high - low) / by) + 1 if by > 0 and high >= low else 0
+    if by <= 0:
+        raise UsageError(
+            f"the step {step} of parameter {name} in {text[:60]} is not more than 0", hint="For example: 0..1..0.25"
+        )
+    count = int((high - low) / by) + 1 if high >= low else 0
     if not 0 < count <= MOST_POINTS:
         what = "has no values" if count <= 0 else f"has more than {MOST_POINTS:,} values"
         raise UsageError(f"the range {text[:60]} of parameter {name} {what}", hint="For example: 1..5")

@@ -261,7 +261,8 @@ class RecordMaker:
             while root in self._follows:
                 root = self._follows[root]
             self._follows[moved.vertex.id] = root
-            return f"{self._name(root)} failed"
+            name = self._name(root)
+            return f"{name} was cancelled" if self._ended_by_user(name) else f"{name} failed"
         reason, decider = self._decided.get(why.decider, ""), self._name(why.decider)
         other = decider not in ("", moved.vertex.step)
         return f"{decider}: {reason}" if other and reason else reason

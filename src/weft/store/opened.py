@@ -17,8 +17,8 @@ import stat
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from pathlib import PurePath
+from functools import cached_property, lru_cache
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -46,6 +46,8 @@ _NAMES: Final = "n"
 _STAMP: Final = "t"
 _TARGET: Final = "l"
 """The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
+ALIKE: Final = "e"
+"""The first letter of a digest of the names in a folder with some endings, which follow it: `e.csv .json HASH`."""
 _THERE: Final = "+"
 """In place of the digest of a file that may change."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
@@ -91,8 +93,8 @@ def opened_leaves(
     `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970,
     `environ` are the variables that it inherited, of which those `declared` have leaves of their own. Left out are
     files that it changed (a database is opened to be written, and then perhaps only read), folders of the system, of
-    libraries and of Weft, hidden folders, and the names in folders that it wrote to or took code from.
-    Errors as of `Digester.of`.
+    libraries and of Weft, and hidden folders. In folders that it wrote to or took code from, and in those around the
+    project, only names count that end as those of files that it seems to have found there. Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
     written = set(opened.written)
@@ -104,6 +106,8 @@ def opened_leaves(
     read = {_source(path) for path in opened.read}
     named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
+    walked = {os.path.dirname(path) for path in opened.listed if os.path.basename(path)[:1] == "."}
+    scripts = _Scripts(path for path in read if path.endswith(".py") and path.startswith(f"{root}/"))
     leaves: dict[str, str] = {}
     everything = sorted({*read, *written, *opened.listed, *followed})
     for path in everything:
@@ -126,7 +130,15 @@ def opened_leaves(
         is_folder = stat.S_ISDIR(found.st_mode)
         if path not in named and (is_folder or path not in written):
             continue
-        if is_folder and (path in written_in or path in code_in or _is_shared(path, root)):
+        # Who lists hidden folders too goes through all that is there, and looks for more than modules.
+        is_walked = path in walked and (path == root or not _is_everybodys(path))
+        if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
+            taken = [one for one in _below(everything, path) if one in read and one not in written]
+            endings = _endings(path, (one for one in taken if _counts(one, root, covered)), scripts)
+            if endings and (path == root or not _is_everybodys(path)):
+                leaves[READ + name + "/"] = _digest_of_alike(path, endings, _late(path, found, started, written))
+            continue
+        if is_folder and not _counts(f"{path}/", root, ()):
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
@@ -142,6 +154,67 @@ def opened_leaves(
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
     leaves |= _naming_variables(environ, declared, {*read, *opened.listed, *followed} - written, root)
     return leaves | _left(opened, root, covered, started, digester), ""
+
+
+class _Scripts:
+    """The scripts of the project that an execution read."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = tuple(paths)
+
+    @cached_property
+    def _texts(self) -> bytes:
+        texts = []
+        for path in self._paths:
+            with suppress(OSError):
+                texts.append(Path(path).read_bytes())
+        return b"\n".join(texts)
+
+    def name(self, path: str) -> bool:
+        """Whether one of them has the name of a file in its text."""
+        return os.fsencode(os.path.basename(path)) in self._texts
+
+
+def _endings(folder: str, taken: Iterable[str], scripts: _Scripts) -> list[str]:
+    """Return the endings of the files that an execution took from a folder that it listed, and that no script names.
+
+    Programs list a folder for other reasons, too, such as Python where it looks for modules.
+    """
+    endings = set()
+    for path in taken:
+        ending = os.path.splitext(path)[1]
+        is_candidate = os.path.dirname(path) == folder and ending not in endings and not path.endswith(_CODE)
+        if is_candidate and " " not in ending and os.path.isfile(path) and not scripts.name(path):
+            endings.add(ending)
+    return sorted(endings)
+
+
+def _late(folder: str, found: os.stat_result, started: float, written: Collection[str]) -> set[str]:
+    """Return the names that others may have added to a folder while an execution ran, and that it may not have seen."""
+    late: set[str] = set()
+    if found.st_mtime >= started - _TICK_S:
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            with suppress(OSError):
+                if path not in written and os.lstat(path).st_ctime >= started - _TICK_S:
+                    late.add(name)
+    return late
+
+
+def _digest_of_alike(folder: str, endings: Sequence[str], left_out: Collection[str] = ()) -> str:
+    """Return the digest of the names in a folder with some endings. OSError: the folder is gone."""
+    names = [
+        os.fsencode(name)
+        for name in sorted(os.listdir(folder))
+        if name[:1] != "." and name not in left_out and os.path.splitext(name)[1] in endings
+    ]
+    digest = hashlib.sha256(b"\0".join(names)).hexdigest()
+    return f"{ALIKE}{' '.join(endings)} {digest}"
+
+
+def endings_of(digest: str) -> list[str]:
+    """Return the endings of the names that a digest of `opened_leaves` is of; none: it is of something else."""
+    return digest[1:].split(" ")[:-1] if digest[:1] == ALIKE else []
 
 
 def _naming_variables(
@@ -221,6 +294,8 @@ def _now(name: str, then: str, root: str, digester: Digester) -> str:
             return os.readlink(path)
         if name.startswith(WROTE):
             return _digest_of_made(path, digester) if then != _THERE else _THERE if os.path.lexists(path) else ABSENT
+        if endings := endings_of(then):
+            return _digest_of_alike(path, endings)
         found = os.stat(path)
     except OSError:
         return ABSENT
@@ -305,12 +380,17 @@ class _Ways:
 
 
 def _name(path: str, root: str) -> str:
-    return os.path.relpath(path, root) if path.startswith(f"{root}/") else path
+    return os.path.relpath(path, root) if f"{path}/".startswith(f"{root}/") else path
 
 
 def _is_shared(folder: str, root: str) -> bool:
     """Whether others put files into a folder: it lies above the execution's, or is one of temporary files or a home."""
-    return f"{root}/".startswith(f"{folder.rstrip('/')}/") or folder in _SHARED or folder == os.path.expanduser("~")
+    return f"{root}/".startswith(f"{folder.rstrip('/')}/") or _is_everybodys(folder)
+
+
+def _is_everybodys(folder: str) -> bool:
+    """Whether a folder is one of temporary files, or a home."""
+    return folder in _SHARED or folder == os.path.expanduser("~")
 
 
 def _source(path: str) -> str:
@@ -322,6 +402,6 @@ def _source(path: str) -> str:
 def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
     if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
         return False
-    below = path[len(root) :] if path.startswith(f"{root}/") else path  # the project may lie anywhere
+    below = path[len(root) :] if f"{path}/".startswith(f"{root}/") else path  # the project may lie anywhere
     folder = f"{os.path.dirname(judged_path(below))}/"
     return not ("/." in folder or any(part in folder for part in _LIBRARIES))

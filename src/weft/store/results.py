@@ -29,7 +29,7 @@ from weft.store.digests import ABSENT, DIGEST, FOLDER, LEFT_OUT, Digester, read_
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
 from weft.store.left_files import LeftFiles
-from weft.store.opened import OPENED, READ, WROTE, OpenedFiles, leaves_now, opened_leaves
+from weft.store.opened import OPENED, READ, WROTE, OpenedFiles, endings_of, leaves_now, opened_leaves
 from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
@@ -405,6 +405,8 @@ class ResultCache:
             and new is not None
         ):
             what = name.removeprefix("file ").removeprefix(READ)
+            if endings := endings_of(old):
+                what = f"the names {', '.join(f'*{ending}' for ending in endings)} in {what}"
             if name.startswith(WROTE):
                 what = f"{name.removeprefix(WROTE)}, which it wrote and which is no output of it,"
             yield from self._file_differences(what, old, new)

@@ -52,6 +52,12 @@ def test_values_that_make_no_sense_are_refused(text):
         values_of("x", text)
 
 
+@pytest.mark.parametrize("text", ["1..5..0", "5..1..-1"])
+def test_a_step_that_leads_nowhere_is_named(text):
+    with pytest.raises(UsageError, match=f"the step {text.split('..')[2]} of parameter x in {text} is not more than 0"):
+        values_of("x", text)
+
+
 def test_a_grid_has_all_combinations_in_order():
     points, varied = points_of({"a": "1,2", "fixed": "x", "b": "u,v"})
     assert varied == ["a", "b"]

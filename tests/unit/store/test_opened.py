@@ -91,6 +91,78 @@ def test_names_in_a_folder_count_unless_it_was_written_to_or_has_code(root, dige
     assert names(leaves(root, digester, listed=["d"], written=["d/new"])) == []
 
 
+@pytest.fixture
+def crowded(root: Path) -> Path:
+    """A project that has code and data in one folder, and in its own."""
+    for name in ("x.csv", "conf.json", "notes.md", "pk/x.csv", "pk/conf.json"):
+        (root / name).write_text("")
+    (root / "pk" / "m.py").write_text("open('conf.json')")
+    return root
+
+
+def since_now(root: Path) -> float:
+    """Return a time that is later than all changes in a project, for a clock that moves in ticks."""
+    made = max(os.stat(place).st_ctime for place in root.rglob("*")) + 0.1
+    while time.time() < made:
+        time.sleep(0.01)
+    return made
+
+
+@pytest.mark.parametrize("folder", [".", "pk", "d"], ids=["of the project", "with code", "that is written to"])
+def test_names_like_those_that_were_found_in_a_crowded_folder_count(crowded, digester, folder):
+    (crowded / "d" / "x.csv").write_text("")
+    before = leaves(crowded, digester, listed=[folder], read=[f"{folder}/x.csv", "pk/m.py"], written=["d/sum.csv"])[0]
+    assert f"{READ}{folder}/" in before
+    for other in ("new.md", ".x.csv.swp", "new.csv.bak"):
+        (crowded / folder / other).write_text("")
+    assert leaves_now(before, str(crowded), digester) == before
+    (crowded / folder / "new.csv").write_text("")
+    after = leaves_now(before, str(crowded), digester)
+    assert [name for name in before if after[name] != before[name]] == [f"{READ}{folder}/"]
+
+
+@pytest.mark.parametrize("folder", [".", "pk"])
+def test_a_file_that_a_script_names_was_not_found_by_listing(crowded, digester, folder):
+    found = leaves(crowded, digester, listed=[folder], read=[f"{folder}/conf.json", "pk/m.py"])
+    assert f"{READ}{folder}/" not in found[0]
+    found = leaves(crowded, digester, known=[f"{folder}/x.csv"], listed=[folder], read=[f"{folder}/x.csv", "pk/m.py"])
+    assert f"{READ}{folder}/" not in found[0], "what is named beforehand is not found by listing either"
+
+
+@pytest.mark.parametrize("folder", [".", "pk"])
+def test_all_names_count_in_a_crowded_folder_that_the_execution_walks_through(crowded, digester, folder):
+    (crowded / "pk" / ".hidden").mkdir()
+    before = leaves(crowded, digester, listed=[folder, ".git", "pk/.hidden"], read=["pk/m.py"])[0]
+    (crowded / folder / "new.md").write_text("")
+    after = leaves_now(before, str(crowded), digester)
+    assert after[f"{READ}{folder}/"] != before[f"{READ}{folder}/"]
+
+
+def test_names_that_others_add_to_a_crowded_folder_meanwhile_do_not_count_as_seen(crowded, digester):
+    def found(started: float):
+        return leaves(crowded, digester, started=started, listed=["."], read=["x.csv"], written=["own.csv"])[0]
+
+    before = found(since_now(crowded))
+    started = since_now(crowded)
+    (crowded / "own.csv").write_text("")
+    (crowded / "of others.csv").write_text("")
+    during = found(started)
+    now = leaves_now(during, str(crowded), digester)
+    assert now[f"{READ}./"] != during[f"{READ}./"], "the next lookup sees what the execution may not have seen"
+    (crowded / "of others.csv").unlink()
+    now = leaves_now(during, str(crowded), digester)
+    assert now[f"{READ}./"] == during[f"{READ}./"] != before[f"{READ}./"]
+
+
+def test_names_in_hidden_folders_and_those_of_libraries_do_not_count(root, digester):
+    for folder in (".pipeline/run-000001", "__pycache__"):
+        (root / folder).mkdir(parents=True)
+    found = leaves(
+        root, digester, listed=[".git", ".pipeline", "__pycache__", "venv/lib/python3.11/site-packages", "d"]
+    )
+    assert names(found) == ["d/"]
+
+
 def test_files_that_were_looked_for_and_not_there_count_wherever_they_would_be(root, digester, tmp_path):
     found = leaves(root, digester, read=["none", "../none", ".git/none"], listed=["nowhere"], followed=["nolink"])
     assert found[0] == {READ + name: ABSENT for name in (f"{tmp_path}/none", "nolink", "none", "nowhere")}

@@ -19,6 +19,7 @@ from weft.frontends.pipelines.item_files import ItemFiles
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
 from weft.frontends.pipelines.parts import OutputFolder, delivered_paths, text_to_json, tuple_of
 from weft.frontends.pipelines.scripts import Scripts, scripts_of, uncovered
+from weft.frontends.pipelines.shell_variables import VARIABLE, assigned
 from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
 from weft.model.patterns import late_pattern
@@ -50,6 +51,16 @@ _PLACEMENT = PLACEMENT | {
     "PF_JOB_NAMESPACE",
 }
 """Variables that select where a step runs: another queue changes no result."""
+_OF_SESSIONS = {"_", "COLUMNS", "HOME", "HOSTNAME", "LANG", "LINES", "LOGNAME", "OLDPWD", "PATH", "PWD"} | {
+    "SHELL",
+    "SHLVL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+}
+_BEGINNINGS = ("LC_", "PF_", "WEFT_", "XDG_")
+"""The names of variables that say nothing about the work of a step, and how those of whole families begin."""
 
 
 FoundScripts = dict[str, Scripts]
@@ -160,6 +171,17 @@ def written_inputs(step: ResolvedStep, folder: str, scripts: FoundScripts | None
     return [os.path.relpath(path, step.cwd) for path in changed], [
         os.path.relpath(one, step.cwd) for one in sorted(appended)
     ]
+
+
+def inherited_variables(step: ResolvedStep) -> list[str]:
+    """Return the variables of the machine that the command of a step names, and that no key has.
+
+    Those of a session say nothing about the work, and a path counts by what the step opens there.
+    """
+    named = {name or other for name, other, _ in VARIABLE.findall(step.portable_command)}
+    own = {*assigned(step.portable_command), *step.env, *_OF_SESSIONS}
+    values = {name: os.environ.get(name, "") for name in named.difference(own) if not name.startswith(_BEGINNINGS)}
+    return sorted(name for name, value in values.items() if value and "/" not in value)
 
 
 def _scopes(step: ResolvedStep) -> list[list[str]]:

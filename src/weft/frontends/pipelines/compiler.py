@@ -28,6 +28,7 @@ from weft.frontends.pipelines.caching import (
     CachePlace,
     FoundScripts,
     describe,
+    inherited_variables,
     item_files,
     may_be_traced,
     mentioned_files,
@@ -475,6 +476,11 @@ def notes(
         found += _mentioned(step, folder)
     for step in cached:
         found += _written(step, folder, scripts)
+        if not (contained and step.docker_env) and (variables := inherited_variables(step)):
+            found.append(
+                f"{step.name} uses {_some(variables)} of the machine, which the cache does not count. To count it, "
+                f'write in the step  env: {{{variables[0]}: "{{{{NAME}}}}"}}  with a parameter NAME'
+            )
     found += _doubtful_scopes(cached)
     missing = unbound(steps)
     if missing:

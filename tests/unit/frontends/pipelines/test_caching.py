@@ -159,6 +159,24 @@ def test_a_command_is_read_once_for_its_recipe_and_its_notices(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("echo $SCALE", ["s uses SCALE of the machine"]),
+        ("echo ${SCALE:-1} $OTHER", ["s uses OTHER, SCALE of the machine"]),
+        ("SCALE=3; echo $SCALE $DATA $NOT_SET $HOME $PF_RUN_ID", []),
+        ("echo $GIVEN", []),
+    ],
+)
+def test_a_variable_of_the_machine_that_a_cached_command_names_is_told(tmp_path, monkeypatch, command, said):
+    for name, value in {"SCALE": "2", "OTHER": "a", "GIVEN": "3", "DATA": "data/x.csv", "PF_RUN_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+    text = f"name: p\nentry_points:\n  s: {{command: '{command}', env: {{GIVEN: '1'}}, cache: {{enable: true}}}}\n"
+    nodes = resolve_nodes(parse_pipeline(text, "run.yaml"), RunIdentity("run-000001", "me", str(tmp_path)))
+    told = notes(nodes, "", trace=True)
+    assert [line[: len(start)] for line, start in zip(told, said, strict=True)] == said
+
+
 def test_nothing_of_a_run_is_part_of_the_key():
     assert static(run="run-000002") == static()
     assert recipe().static["command"] == "train 15 {{in}} {{model}}"
