@@ -52,11 +52,12 @@ def to_pandas(table: pa.Table) -> Any:
     """Return a table as a data frame of pandas: columns of integers and booleans with NULL have its types with NA.
 
     Its own types of these have no NULL: numbers would be doubles, without the digits above 2^53, and booleans objects.
+    Integers with NULL in lists, structs and maps are objects.
     """
     pandas = import_module("pandas")
     of_type = {pa.type_for_alias(name): getattr(pandas, f"{dtype}Dtype")() for name, dtype in _WITH_NULL.items()}
     needed = {column.type for column in table.columns if column.null_count and column.type in of_type}
-    frame = table.to_pandas(types_mapper=lambda of: of_type[of] if of in needed else None)
+    frame = table.to_pandas(types_mapper=lambda of: of_type[of] if of in needed else None, integer_object_nulls=True)
     for at, column in enumerate(table.columns):
         if column.type in needed and not column.null_count:
             frame.isetitem(at, frame.iloc[:, at].to_numpy(column.type.to_pandas_dtype()))
