@@ -39,7 +39,7 @@ from weft.queries.frames import for_frames, to_pandas, with_own_names
 from weft.queries.hugeints import as_decimals
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
-from weft.queries.texts import NO_ARROW, any_within, selected, with_texts
+from weft.queries.texts import NO_ARROW, NO_CSV, NO_JSON, any_within, selected, with_texts
 from weft.queries.writing import replaced
 from weft.runtime import arguments
 
@@ -233,18 +233,26 @@ class Query:
         return self._rows
 
     def _over(
-        self, rows: pa.Table, read: Callable[[duckdb.DuckDBPyConnection], Answer], texts: Collection[str] = ()
+        self,
+        rows: pa.Table,
+        read: Callable[[duckdb.DuckDBPyConnection], Answer],
+        texts: Collection[str] = (),
+        at: Sequence[int] | None = None,
     ) -> Answer:
-        """Return what `read` makes of a query for all of `rows`, with texts in place of values of some types."""
+        """Return what `read` makes of a query for all of `rows`, with texts in place of values of some types.
+
+        `at` are the places of their columns, by default all.
+        """
         with keyboard_interrupts(), plain() as connection:
             connection.register(ROWS, rows.__arrow_c_stream__())  # a table with equal names is refused
-            return read(connection.execute(selected(ROWS, self._typed(), texts) if texts else f"FROM {ROWS}"))
+            return read(connection.execute(selected(ROWS, self._typed(at), texts) if texts else f"FROM {ROWS}"))
 
-    def _typed(self) -> list[tuple[str, DuckDBPyType]]:
-        """Return the columns with their types as DuckDB has them."""
+    def _typed(self, at: Sequence[int] | None = None) -> list[tuple[str, DuckDBPyType]]:
+        """Return the columns with their types as DuckDB has them, or those at some places."""
         with plain() as connection:
             found = connection.sql(f"SELECT {', '.join(f'CAST(NULL AS {of})' for of in self.types)}")
-            return list(zip(self.columns, found.types, strict=True))
+            columns = list(zip(self.columns, found.types, strict=True))
+        return columns if at is None else [columns[place] for place in at]
 
     def pandas(self) -> Any:
         """Return the rows as a data frame of pandas; intervals are lengths of time, and a month has 30 days.
@@ -277,13 +285,20 @@ class Query:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values."""
+        return self._tuples()
+
+    def json_rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as `rows`, with texts of DuckDB in place of values that JSON has not, such as a BLOB."""
+        return self._tuples(NO_JSON)
+
+    def _tuples(self, texts: Collection[str] = ()) -> list[tuple[Any, ...]]:
         found = self._exact()
         zoned = {at for at, field in enumerate(found.schema) if _has_zone(field.type)}
         if not zoned:
-            return self._over(found, lambda rows: rows.fetchall())
+            return self._over(found, lambda rows: rows.fetchall(), texts)
         # DuckDB makes moments with zones by a package of its own choice, Arrow by the standard library.
         others = [at for at in range(found.num_columns) if at not in zoned]
-        rest = self._over(found.select(others), lambda rows: rows.fetchall()) if others else []
+        rest = self._over(found.select(others), lambda rows: rows.fetchall(), texts, others) if others else []
         values = dict(zip(others, zip(*rest, strict=True), strict=True)) if rest else {}
         columns = (
             found.column(at).to_pylist() if at in zoned else values.get(at, ()) for at in range(found.num_columns)
@@ -329,12 +344,16 @@ class Query:
         """
         return self._batches(batch_rows("rows", rows))
 
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+    def csv_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as `batches`, with texts of DuckDB in place of values that CSV has not, such as a list."""
+        return self._batches(BATCH_ROWS, NO_CSV)
+
+    def _batches(self, rows: int, texts: Collection[str] = NO_ARROW) -> Iterator[pa.RecordBatch]:
         with self.reader(rows) as reader:
-            if special(reader.schema):
+            if special(reader.schema) or texts != NO_ARROW:
                 with plain() as connection:
                     connection.register(ROWS, reader.__arrow_c_stream__())  # a reader with equal names is refused
-                    plainly = connection.execute(selected(ROWS, self._typed(), NO_ARROW)).to_arrow_reader(rows)
+                    plainly = connection.execute(selected(ROWS, self._typed(), texts)).to_arrow_reader(rows)
                     yield from (batch.rename_columns(self.columns) for batch in plainly)
             else:
                 yield from reader
@@ -381,8 +400,15 @@ class Query:
 
     def schema(self) -> pa.Schema:
         """Return the columns with their types of Arrow."""
+        return self._schema(NO_ARROW)
+
+    def csv_schema(self) -> pa.Schema:
+        """Return the columns with their types of Arrow, as `csv_batches` has them."""
+        return self._schema(NO_CSV)
+
+    def _schema(self, texts: Collection[str]) -> pa.Schema:
         columns = ", ".join(
-            f"CAST(NULL AS {with_texts(of, NO_ARROW)}) AS {identifier(name)}" for name, of in self._typed()
+            f"CAST(NULL AS {with_texts(of, texts)}) AS {identifier(name)}" for name, of in self._typed()
         )
         with plain() as connection:
             return connection.execute(f"SELECT {columns}").to_arrow_table().schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.sql.expressions import identifier
 
@@ -23,7 +23,7 @@ def with_texts(of: DuckDBPyType, texts: Collection[str]) -> str:
     """Return a type with VARCHAR in place of the types whose names are in `texts`, at any depth."""
     if of.id in texts:
         return "VARCHAR"
-    parts = dict(of.children) if of.id in ("array", "list", "map", "struct") else {}
+    parts: dict[str, Any] = dict(of.children) if of.id in ("array", "list", "map", "struct") else {}
     inner = {name: with_texts(part, texts) for name, part in parts.items() if name != "size" or of.id != "array"}
     match of.id:
         case "array":
