@@ -445,3 +445,16 @@ def test_what_is_one_column_or_sparse_is_refused_with_what_to_do():
         with pytest.raises(UsageError, match="table 't' is list"):
             context.register("t", [{"a": 1}])
     assert (len(ones), len(sparse)) == (2, 1)
+
+
+def test_periods_of_pandas_and_objects_of_polars_are_refused_with_what_to_do():
+    frames = [
+        (pandas.DataFrame({"x": pandas.period_range("2024-01", periods=2, freq="M")}), "has periods", "to_timestamp"),
+        (polars.DataFrame({"x": [object()]}), "has objects of Python", "drop"),
+        (polars.DataFrame({"x": [object()]}).lazy(), "has objects of Python", "drop"),
+    ]
+    with weft.SqlContext() as context:
+        for frame, said, hint in frames:
+            with pytest.raises(DefinitionError, match=f"column 'x' {said}") as told:
+                context.register("t", frame)
+            assert hint in told.value.hint
