@@ -316,6 +316,16 @@ def test_values_in_lists_structs_and_maps_stay_what_they_are(context, tmp_path, 
             assert [(type(leaf), leaf) for leaf in leaves(row[of])] == [(type(expected), expected)]
 
 
+def test_nanoseconds_in_structs_and_maps_are_moments_in_pandas(context):
+    moment = "'2024-01-01 00:00:00.123456789'::TIMESTAMP_NS"
+    found = context.sql(
+        f"SELECT {{'a': {moment}}} AS s, MAP {{'k': {moment}}} AS m, [{{'a': {moment}}}] AS l, {moment} AS t"
+    )
+    expected = pandas.Timestamp("2024-01-01 00:00:00.123456789")
+    row = found.pandas().iloc[0]
+    assert (row["s"], row["m"], row["l"], row["t"]) == ({"a": expected}, [("k", expected)], [{"a": expected}], expected)
+
+
 def test_types_that_arrow_has_not_are_texts(context, tmp_path):
     texts = {of: FOREIGN[of] for of in ("BIT", "BIGNUM", "TIMETZ")}
     columns = (f"{text} AS a, NULL::{of} AS b" for of, (text, _) in texts.items())  # with columns of equal names
