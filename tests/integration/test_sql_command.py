@@ -1,5 +1,6 @@
 """`weft sql`, and the kind of step `sql`."""
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -146,6 +147,31 @@ def test_files_with_different_columns_are_told_with_what_reads_them(folder):
     assert weft("sql", text, "--allow", ".")[1] == "n  c\n2  1\n"
 
 
+WITHOUT_TYPES = "[1, NULL] AS l, {'k': 'v'} AS s, '\\x00a'::BLOB AS b, INTERVAL '1 month 3 days' AS i"
+
+
+def test_values_that_csv_and_json_have_not_are_texts_of_duckdb(folder):
+    text = f"select {WITHOUT_TYPES}, '1'::BIT AS n, MAP {{'a': 'b'::BLOB}} AS m"
+    head, row = list(csv.reader(weft("sql", text, "--csv")[1].splitlines()))
+    assert (head, row) == (
+        ["l", "s", "b", "i", "n", "m"],
+        ["[1, NULL]", "{'k': v}", "\\x00a", "1 month 3 days", "1", "{a=b}"],
+    )
+    (values,) = json.loads(weft("sql", text, "--json")[1])["rows"]
+    assert values == [[1, None], {"k": "v"}, "\\x00a", "1 month 3 days", "1", {"a": "b"}]
+    text = f"select timestamptz '2024-01-01 00:00:00+00' AS z, {WITHOUT_TYPES}"
+    assert json.loads(weft("sql", text, "--json")[1])["rows"][0][1:] == values[:4]
+
+
+def test_types_that_a_parquet_file_has_not_and_folders_are_mistakes_of_the_call(folder):
+    code, _, err = weft("sql", "select interval 1 day as i", "--parquet", "i.parquet")
+    assert code == 3
+    assert "column i is INTERVAL" in err
+    code, _, err = weft("sql", "select 1", "--parquet", ".")
+    assert code == 2
+    assert ". is a folder" in err
+
+
 @pytest.mark.parametrize("text", ["", "- 1\n- 2\n"])
 def test_what_is_no_pipeline_may_be_a_job_file(folder, text):
     Path("p.yaml").write_text(text)
@@ -173,6 +199,11 @@ def test_a_step_reads_inputs_binds_parameters_and_comes_from_the_cache(folder):
     code, said = run("select count(*) as n from people", "parquet")
     assert code == 0, said
     assert any(path.read_bytes()[:4] == b"PAR1" for path in made())
+    code, said = run(f"select {WITHOUT_TYPES} from people limit 1")
+    assert code == 0, said
+    expected = ["[1, NULL]", "{'k': v}", "\\x00a", "1 month 3 days"]
+    texts = [path.read_bytes() for path in made()]
+    assert any(expected in csv.reader(text.decode().splitlines()) for text in texts if text[:4] != b"PAR1")
 
 
 @pytest.mark.parametrize("query", ["from read_text('/etc/hostname')", "from 'people.csv'", "select nme from people"])

@@ -5,6 +5,7 @@ from decimal import Decimal
 from uuid import UUID
 
 import pyarrow
+import pyarrow.parquet
 import pytest
 
 import weft
@@ -270,6 +271,83 @@ def test_integers_and_booleans_with_null_keep_their_values_in_pandas(context):
     assert context.sql("SELECT x FROM t WHERE false").pandas()["x"].dtype == "int64"
 
 
+WITHIN = {
+    "list": "[{}, NULL]",
+    "list of lists": "[[{}], NULL]",
+    "struct": "{{'x y': {}, 'n': NULL}}",
+    "map": "MAP {{'k': {}}}",
+    "array": "[{}, NULL]::{}[2]",
+}
+FOREIGN = {
+    "BIGINT": (str(BIG), BIG),
+    "BOOLEAN": ("true", True),
+    "HUGEINT": (f"{2**70}::HUGEINT", Decimal(2**70)),
+    "UUID": (f"'{UUID(int=5)}'::UUID", str(UUID(int=5))),
+    "JSON": ("'[1]'::JSON", "[1]"),
+    "BIT": ("'10101'::BIT", "10101"),
+    "BIGNUM": (f"'{10**60}'::BIGNUM", str(10**60)),
+    "TIMETZ": ("'01:02:03+02'::TIMETZ", "01:02:03+02"),
+}
+
+
+def leaves(value):
+    """Return the values in lists, arrays and mappings, but for NULL."""
+    if isinstance(value, dict):
+        value = [*value.values()]
+    elif isinstance(value, tuple):
+        value = [value[1]]  # an entry of a map
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [leaf for one in value for leaf in leaves(one)]
+    return [] if value is None else [value]
+
+
+@pytest.mark.parametrize("within", WITHIN)
+def test_values_in_lists_structs_and_maps_stay_what_they_are(context, tmp_path, within):
+    columns = (f"{WITHIN[within].format(text, of)} AS {of}" for of, (text, _) in FOREIGN.items())
+    found = context.sql(f"SELECT {', '.join(columns)}")
+    path = tmp_path / "rows.parquet"
+    found.write_parquet(path)
+    tables = [found.arrow(), pyarrow.Table.from_batches(found.batches()), pyarrow.parquet.read_table(path)]
+    rows = [found.pandas().iloc[0].to_dict(), *(table.to_pylist()[0] for table in (*tables, found.polars().to_arrow()))]
+    for row in rows:
+        for of, (_, expected) in FOREIGN.items():
+            assert [(type(leaf), leaf) for leaf in leaves(row[of])] == [(type(expected), expected)]
+
+
+def test_nanoseconds_in_structs_and_maps_are_moments_in_pandas(context):
+    moment = "'2024-01-01 00:00:00.123456789'::TIMESTAMP_NS"
+    found = context.sql(
+        f"SELECT {{'a': {moment}}} AS s, MAP {{'k': {moment}}} AS m, [{{'a': {moment}}}] AS l, {moment} AS t"
+    )
+    expected = pandas.Timestamp("2024-01-01 00:00:00.123456789")
+    row = found.pandas().iloc[0]
+    assert (row["s"], row["m"], row["l"], row["t"]) == ({"a": expected}, [("k", expected)], [{"a": expected}], expected)
+
+
+def test_types_that_arrow_has_not_are_texts(context, tmp_path):
+    texts = {of: FOREIGN[of] for of in ("BIT", "BIGNUM", "TIMETZ")}
+    columns = (f"{text} AS a, NULL::{of} AS b" for of, (text, _) in texts.items())  # with columns of equal names
+    found = context.sql(f"SELECT {', '.join(columns)}")
+    expected = [value for _, text in texts.values() for value in (text, None)]
+    found.write_parquet(tmp_path / "rows.parquet")
+    for table in (found.arrow(), pyarrow.parquet.ParquetFile(tmp_path / "rows.parquet").read()):
+        assert table.column_names == ["a", "b"] * len(texts)
+        assert [column.to_pylist() for column in table.columns] == [[value] for value in expected]
+    assert found.polars().rows() == [tuple(expected)]
+
+
+def test_types_that_files_and_frames_have_not_are_refused_with_what_to_do(context, tmp_path):
+    for of in ("INTERVAL", "INTERVAL[]", "UNION(a INTEGER, b VARCHAR)"):
+        with pytest.raises(weft.SqlError, match="column c is") as told:
+            context.sql(f"SELECT NULL::{of} AS c").write_parquet(tmp_path / "c.parquet")
+        assert told.value.hint == 'Cast it: "c"::VARCHAR.'
+    with pytest.raises(weft.SqlError, match="Polars has no such type"):
+        context.sql("SELECT [INTERVAL 1 DAY] AS c").polars()
+    assert not any(tmp_path.iterdir())
+
+
 NAN = float("nan")
 FILTERED = {
     "x > 1": (pyarrow.array([0.5, 1.5, NAN, None]), [1, 2]),
@@ -377,3 +455,16 @@ def test_what_is_one_column_or_sparse_is_refused_with_what_to_do():
         with pytest.raises(UsageError, match="table 't' is list"):
             context.register("t", [{"a": 1}])
     assert (len(ones), len(sparse)) == (2, 1)
+
+
+def test_periods_of_pandas_and_objects_of_polars_are_refused_with_what_to_do():
+    frames = [
+        (pandas.DataFrame({"x": pandas.period_range("2024-01", periods=2, freq="M")}), "has periods", "to_timestamp"),
+        (polars.DataFrame({"x": [object()]}), "has objects of Python", "drop"),
+        (polars.DataFrame({"x": [object()]}).lazy(), "has objects of Python", "drop"),
+    ]
+    with weft.SqlContext() as context:
+        for frame, said, hint in frames:
+            with pytest.raises(DefinitionError, match=f"column 'x' {said}") as told:
+                context.register("t", frame)
+            assert hint in told.value.hint

@@ -159,11 +159,11 @@ def _print(found: Query, rows: int, context: CommandContext, *, as_json: bool, a
 
         writer = csv.writer(context.out, lineterminator="\n")
         writer.writerow(found.columns)
-        for batch in found.batches():
+        for batch in found.csv_batches():
             writer.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
         return
     if as_json:
-        values = [[_plain(value) for value in row] for row in found.rows()]
+        values = [[_plain(value) for value in row] for row in found.json_rows()]
         columns = [{"name": name, "type": of} for name, of in zip(found.columns, found.types, strict=True)]
         print_json(context.out, "weft.sql/1", columns=columns, rows=values)
         return

@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from weft.queries.texts import any_within
+
 _LAYOUT: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
 """One value of Arrow's `month_day_nano_interval`."""
 _DAY_US: Final = 86_400_000_000
@@ -52,15 +54,26 @@ def to_pandas(table: pa.Table) -> Any:
     """Return a table as a data frame of pandas: columns of integers and booleans with NULL have its types with NA.
 
     Its own types of these have no NULL: numbers would be doubles, without the digits above 2^53, and booleans objects.
+    Integers with NULL in lists, structs and maps are objects.
     """
     pandas = import_module("pandas")
     of_type = {pa.type_for_alias(name): getattr(pandas, f"{dtype}Dtype")() for name, dtype in _WITH_NULL.items()}
     needed = {column.type for column in table.columns if column.null_count and column.type in of_type}
-    frame = table.to_pandas(types_mapper=lambda of: of_type[of] if of in needed else None)
+    frame = table.to_pandas(types_mapper=lambda of: of_type[of] if of in needed else None, integer_object_nulls=True)
     for at, column in enumerate(table.columns):
         if column.type in needed and not column.null_count:
             frame.isetitem(at, frame.iloc[:, at].to_numpy(column.type.to_pandas_dtype()))
+        elif any_within(column.type, _keyed) and any_within(column.type, _of_nanoseconds):
+            frame.isetitem(at, pandas.Series(column.to_pylist(), frame.index, object))  # Arrow gives their numbers
     return frame
+
+
+def _keyed(of: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(of) or pa.types.is_map(of))
+
+
+def _of_nanoseconds(of: pa.DataType) -> bool:
+    return bool((pa.types.is_timestamp(of) or pa.types.is_duration(of)) and of.unit == "ns")
 
 
 def with_own_names(table: pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -40,11 +40,14 @@ from weft.queries.frames import for_frames, to_pandas, with_own_names
 from weft.queries.hugeints import as_decimals
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
+from weft.queries.texts import NO_ARROW, NO_CSV, NO_JSON, any_within, selected, with_texts
 from weft.queries.writing import replaced
 from weft.runtime import arguments
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from duckdb.sqltypes import DuckDBPyType
 
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.stages import QueryPlan
@@ -68,6 +71,7 @@ BATCH_ROWS: Final = 65_536
 MOST_BATCH_ROWS: Final = (1 << 31) - 1
 """The rows of one batch, at most: places in Arrow's texts have 31 bits."""
 ROWS: Final = "weft_rows"
+_INTERVAL: Final = pa.month_day_nano_interval()
 _OF_DUCKDB: Final = re.compile(r"[A-Z][A-Za-z -]* Error: ")
 """The beginning of an error of DuckDB, with its class."""
 
@@ -210,12 +214,17 @@ class Query:
     # ------------------------------------------------------------------------------------------------------------- rows
 
     def arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table. A HUGEINT is a decimal of 38 digits in it."""
+        """Return the rows as an Arrow table.
+
+        A HUGEINT is a decimal of 38 digits in it; a BIT, a BIGNUM and a time with a time zone are texts.
+        """
         if self._arrow is None:
             rows = as_decimals(self._exact())
             foreign = special(rows.schema)
             self._arrow = (
-                self._over(rows, lambda found: found.to_arrow_table()).rename_columns(self.columns) if foreign else rows
+                self._over(rows, lambda found: found.to_arrow_table(), NO_ARROW).rename_columns(self.columns)
+                if foreign
+                else rows
             )
         return self._arrow
 
@@ -224,11 +233,27 @@ class Query:
             self._rows = self._run()
         return self._rows
 
-    def _over(self, rows: pa.Table, read: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
-        """Return what `read` makes of a query for all of `rows`."""
+    def _over(
+        self,
+        rows: pa.Table,
+        read: Callable[[duckdb.DuckDBPyConnection], Answer],
+        texts: Collection[str] = (),
+        at: Sequence[int] | None = None,
+    ) -> Answer:
+        """Return what `read` makes of a query for all of `rows`, with texts in place of values of some types.
+
+        `at` are the places of their columns, by default all.
+        """
         with keyboard_interrupts(), plain() as connection:
             connection.register(ROWS, rows.__arrow_c_stream__())  # a table with equal names is refused
-            return read(connection.execute(f"FROM {ROWS}"))
+            return read(connection.execute(selected(ROWS, self._typed(at), texts) if texts else f"FROM {ROWS}"))
+
+    def _typed(self, at: Sequence[int] | None = None) -> list[tuple[str, DuckDBPyType]]:
+        """Return the columns with their types as DuckDB has them, or those at some places."""
+        with plain() as connection:
+            found = connection.sql(f"SELECT {', '.join(f'CAST(NULL AS {of})' for of in self.types)}")
+            columns = list(zip(self.columns, found.types, strict=True))
+        return columns if at is None else [columns[place] for place in at]
 
     def pandas(self) -> Any:
         """Return the rows as a data frame of pandas; intervals are lengths of time, and a month has 30 days.
@@ -244,19 +269,37 @@ class Query:
         """Return the rows as a data frame of Polars, with intervals and HUGEINT as `pandas` gives them.
 
         Columns of equal names get numbers: `a`, `a_1`.
-        MissingExtraError: Polars is not installed.
+        MissingExtraError: Polars is not installed. SqlError: an interval is in a list, a struct or a map.
         """
-        return imported("polars").from_arrow(with_own_names(for_frames(self.arrow(), self.types)))
+        package = imported("polars")
+        rows = for_frames(self.arrow(), self.types)
+        self._refuse(rows.schema, lambda of: of == _INTERVAL, "Polars has")
+        return package.from_arrow(with_own_names(rows))
+
+    def _refuse(self, schema: pa.Schema, is_one: Callable[[pa.DataType], bool], who: str) -> None:
+        """SqlError: a column has a type for which `is_one` is true, itself or at any depth."""
+        for name, of, made in zip(self.columns, self.types, schema.types, strict=True):
+            if any_within(made, is_one):
+                raise SqlError(
+                    f"column {name} is {of}: {who} no such type", hint=f"Cast it: {identifier(name)}::VARCHAR."
+                )
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values."""
+        return self._tuples()
+
+    def json_rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as `rows`, with texts of DuckDB in place of values that JSON has not, such as a BLOB."""
+        return self._tuples(NO_JSON)
+
+    def _tuples(self, texts: Collection[str] = ()) -> list[tuple[Any, ...]]:
         found = self._exact()
         zoned = {at for at, field in enumerate(found.schema) if _has_zone(field.type)}
         if not zoned:
-            return self._over(found, lambda rows: rows.fetchall())
+            return self._over(found, lambda rows: rows.fetchall(), texts)
         # DuckDB makes moments with zones by a package of its own choice, Arrow by the standard library.
         others = [at for at in range(found.num_columns) if at not in zoned]
-        rest = self._over(found.select(others), lambda rows: rows.fetchall()) if others else []
+        rest = self._over(found.select(others), lambda rows: rows.fetchall(), texts, others) if others else []
         values = dict(zip(others, zip(*rest, strict=True), strict=True)) if rest else {}
         columns = (
             found.column(at).to_pylist() if at in zoned else values.get(at, ()) for at in range(found.num_columns)
@@ -302,12 +345,17 @@ class Query:
         """
         return self._batches(batch_rows("rows", rows))
 
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+    def csv_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as `batches`, with texts of DuckDB in place of values that CSV has not, such as a list."""
+        return self._batches(BATCH_ROWS, NO_CSV)
+
+    def _batches(self, rows: int, texts: Collection[str] = NO_ARROW) -> Iterator[pa.RecordBatch]:
         with self.reader(rows) as reader:
-            if special(reader.schema):
+            if special(reader.schema) or texts != NO_ARROW:
                 with plain() as connection:
-                    connection.register(ROWS, reader)
-                    yield from connection.execute(f"FROM {ROWS}").to_arrow_reader(rows)
+                    connection.register(ROWS, reader.__arrow_c_stream__())  # a reader with equal names is refused
+                    plainly = connection.execute(selected(ROWS, self._typed(), texts)).to_arrow_reader(rows)
+                    yield from (batch.rename_columns(self.columns) for batch in plainly)
             else:
                 yield from reader
 
@@ -315,12 +363,14 @@ class Query:
         """Write the rows to a Parquet file, in batches; `path` may be a URL of fsspec.
 
         An earlier file stays until all rows are written, so the query may read it. For a URL they are written to a
-        temporary file of this machine, which is sent at the end.
+        temporary file of this machine, which is sent at the end. SqlError: a column is of a type that such a file has
+        not, as an INTERVAL.
         """
         import pyarrow.parquet
 
         place = os.fspath(path)
         schema = self.schema()
+        self._refuse(schema, lambda of: of == _INTERVAL or pa.types.is_union(of), "a Parquet file of Arrow has")
         with ExitStack() as undo:
             target = undo.enter_context(replaced(place))
             writer = undo.enter_context(pyarrow.parquet.ParquetWriter(target, schema))
@@ -351,7 +401,16 @@ class Query:
 
     def schema(self) -> pa.Schema:
         """Return the columns with their types of Arrow."""
-        columns = ", ".join(f"CAST(NULL AS {of}) AS {identifier(name)}" for name, of in self._described)
+        return self._schema(NO_ARROW)
+
+    def csv_schema(self) -> pa.Schema:
+        """Return the columns with their types of Arrow, as `csv_batches` has them."""
+        return self._schema(NO_CSV)
+
+    def _schema(self, texts: Collection[str]) -> pa.Schema:
+        columns = ", ".join(
+            f"CAST(NULL AS {with_texts(of, texts)}) AS {identifier(name)}" for name, of in self._typed()
+        )
         with plain() as connection:
             return connection.execute(f"SELECT {columns}").to_arrow_table().schema
 
@@ -508,9 +567,7 @@ class Query:
 
 def _has_zone(of: pa.DataType) -> bool:
     """Whether values of a type hold moments with a time zone."""
-    if pa.types.is_timestamp(of):
-        return of.tz is not None
-    return any(_has_zone(of.field(at).type) for at in range(of.num_fields))
+    return any_within(of, lambda one: pa.types.is_timestamp(one) and one.tz is not None)
 
 
 def plain() -> duckdb.DuckDBPyConnection:
@@ -528,7 +585,7 @@ def batch_rows(name: str, value: object) -> int:
 
 def special(schema: pa.Schema) -> bool:
     """Whether a schema has types that Arrow has not."""
-    return any(isinstance(one.type, pa.BaseExtensionType) for one in schema)
+    return any(any_within(of, lambda one: isinstance(one, pa.BaseExtensionType)) for of in schema.types)
 
 
 def imported(package: str) -> Any:

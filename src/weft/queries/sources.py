@@ -170,6 +170,9 @@ def arrow_table(source: Any) -> pa.Table | None:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(source, pandas.DataFrame):
         return _from_pandas(source)
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(source, polars.DataFrame | polars.LazyFrame):
+        return _readable(_without_objects(source.lazy().collect()).to_arrow())
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, type):
         try:
             return _readable(pa.table(source))
@@ -180,10 +183,17 @@ def arrow_table(source: Any) -> pa.Table | None:
             raise DefinitionError(
                 f"a {kind} is no table, but one column", hint="Make a data frame of it, such as with .to_frame()."
             ) from None
-    polars = sys.modules.get("polars")
-    if polars is not None and isinstance(source, polars.LazyFrame):
-        return _readable(source.collect().to_arrow())
     return None
+
+
+def _without_objects(frame: Any) -> Any:
+    """Return a data frame of Polars. DefinitionError: a column has objects, of which Arrow gets the addresses."""
+    polars = sys.modules["polars"]
+    for name, of in frame.schema.items():
+        if of == polars.Object:
+            hint = "Give the column another type, or leave it out with .drop(...)."
+            raise DefinitionError(f"the data frame is no table: column {name!r} has objects of Python", hint=hint)
+    return frame
 
 
 def compared_alike(of: pa.DataType) -> bool:
@@ -232,6 +242,10 @@ def _from_pandas(source: Any) -> pa.Table:
     pandas = sys.modules["pandas"]
     lazy = int(pandas.__version__.partition(".")[0]) > 2 or pandas.options.mode.copy_on_write is True
     sparse = [name for name, of in source.dtypes.items() if isinstance(of, pandas.SparseDtype)]
+    periods = [name for name, of in source.dtypes.items() if isinstance(of, pandas.PeriodDtype)]
+    if periods:  # Arrow takes their numbers, such as months since 1970
+        hint = f"Give their begin or their text: frame[{periods[0]!r}].dt.to_timestamp() or .astype(str)."
+        raise DefinitionError(f"the data frame is no table: column {periods[0]!r} has periods", hint=hint)
     if sparse:
         hint = f"Make it dense: frame[{sparse[0]!r}].sparse.to_dense()."
         raise DefinitionError(f"the data frame is no table: column {sparse[0]!r} is sparse", hint=hint)

@@ -59,8 +59,8 @@ def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:
             if form == "parquet":
                 query.write_parquet(output)
             else:
-                with pyarrow.csv.CSVWriter(output, query.schema()) as writer:
-                    for batch in query.batches():
+                with pyarrow.csv.CSVWriter(output, query.csv_schema()) as writer:
+                    for batch in query.csv_batches():
                         writer.write_batch(batch)
     except (WeftError, duckdb.Error):
         if ctx.cancelled():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 
-from weft.model.errors import NotFoundError
+from weft.model.errors import NotFoundError, UsageError
 from weft.store.filesystems import is_url
 from weft.store.remote import opened
 
@@ -19,7 +19,8 @@ def replaced(path: str, scratch: str | None = None) -> Iterator[str]:
 
     The earlier file stays until then, so the block may read it, and stays if the block raises. A pipe or a device is
     written as it is. The draft for a URL is a temporary file of this machine, in the folder `scratch` if it is given.
-    NotFoundError: the folder is missing. Other errors as of `weft.store.remote.opened`.
+    NotFoundError: the folder is missing. UsageError: the path is a folder. Other errors as of
+    `weft.store.remote.opened`.
     """
     if is_url(path):
         system, inner = opened(path)
@@ -29,6 +30,8 @@ def replaced(path: str, scratch: str | None = None) -> Iterator[str]:
             system.put_file(draft, inner)
         return
     final = os.path.realpath(path)
+    if os.path.isdir(final):
+        raise UsageError(f"{path} is a folder", hint="Name a file in it.")
     if os.path.exists(final) and not os.path.isfile(final):
         yield path
         return

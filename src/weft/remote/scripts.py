@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.model.errors import UsageError
 from weft.remote.spawning import Object, spawn
+from weft.runtime import arguments
 from weft.tensor.sessions import current
 
 if TYPE_CHECKING:
@@ -62,10 +63,12 @@ def run_script(
     The script has the names in `data` (arrays and results of calls are computed first), `session`, the arguments
     `command_argv` in `sys.argv`, and its number among them and how many they are in the environment: RANK, WORLD_SIZE.
     `fetch` of the result gives `{"status": "ok"}`. `run_kwargs` are those of `execute`. TaskError: the script has
-    raised. TypeError: `data` is no dict. UsageError: several are to run in one process, which has one environment.
+    raised. TypeError: `data` is no dict. UsageError: several are to run in one process, which has one environment, or
+    `n_workers` is no number from 1 on.
     """
     if data is not None and not isinstance(data, Mapping):
         raise TypeError(f"data is {type(data).__name__}: give a dict of names and values")
+    n_workers = arguments.whole("n_workers", n_workers, lo=1, hi=None)
     where = session or current()
     if n_workers > 1 and not where.apart:
         raise UsageError(

@@ -121,7 +121,7 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the job. UsageError names the wrong argument."""
     if kind not in KINDS:
-        raise UsageError(f"kind is {kind!r}", hint=did_you_mean(kind, KINDS, f"There are: {', '.join(KINDS)}"))
+        raise UsageError(f"kind is {kind!r}", hint=did_you_mean(str(kind), KINDS, f"There are: {', '.join(KINDS)}"))
     found = dict(_roles(kind, roles))
     metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     if restart == "job":

@@ -45,3 +45,6 @@ def test_what_cannot_be_run_is_refused():
             wr.run_script(io.BytesIO(b""), data=[], session=session)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="one environment"):
             wr.run_script(io.BytesIO(b""), n_workers=2, session=session)
+        for wrong in (0, -1, 1.5):
+            with pytest.raises(UsageError, match="n_workers is"):
+                wr.run_script(io.BytesIO(b""), n_workers=wrong, session=session)  # type: ignore[arg-type]

@@ -326,3 +326,35 @@ def test_nothing_has_no_halo(shape):
     assert wt.map_overlap(np.negative, x, depth=0).fetch().shape == shape
     with pytest.raises(ValueError, match="the axis has 0 elements"):
         wt.map_overlap(np.negative, x, depth=1)
+
+
+# ------------------------------------------------------------------------------------ types that follow from the data
+
+
+def marked(chunk):
+    """Return the chunk as it is, or with NaN in place of large numbers."""
+    return np.where(chunk > 3, np.nan, chunk) if (chunk > 3).any() else chunk
+
+
+BY_FUNCTION = {
+    "map_blocks": lambda f, x, **how: wt.map_blocks(f, x, **how),
+    "map_overlap": lambda f, x, **how: wt.map_overlap(f, x, depth=0, **how),
+    "blockwise": lambda f, x, **how: wt.blockwise(f, "i", x, "i", **how),
+    "apply_gufunc": lambda f, x, **how: wt.apply_gufunc(f, "()->()", x, **{f"output_{k}s": v for k, v in how.items()}),
+    "map_chunk": lambda f, x, **how: wt.map_chunk(x, f, **how),
+}
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("name", BY_FUNCTION)
+def test_values_of_another_kind_than_on_the_trial_are_refused_and_not_cut(name, direct):
+    function = BY_FUNCTION[name]
+    x = np.arange(6)
+    with wt.Session(workers=1, direct=direct):
+        for changed in (marked, lambda chunk: chunk if chunk[0] < 3 else chunk * 1j):
+            with pytest.raises(ValueError, match=r"for an array of ones: give (output_)?dtypes?="):
+                function(changed, cut(x)).fetch()
+        np.testing.assert_array_equal(function(marked, cut(x), dtype="f8").fetch(), [0, 1, 2, 3, np.nan, np.nan])
+        assert function(marked, cut(x[:4]), dtype="i2").fetch().tolist() == [0, 1, 2, 3]  # a given type is taken
+        narrow = function(lambda chunk: chunk.astype("f4" if chunk[0] < 3 else "f8"), cut(x.astype("f8")))
+        assert narrow.fetch().tolist() == [0, 1, 2, 3, 4, 5]

@@ -368,6 +368,9 @@ def test_what_is_wrong_with_hdf5_is_told(tmp_path, h5py):
         wt.from_hdf5(path)
     with pytest.raises(UsageError, match="has no name"):
         wt.to_hdf5(path, wt.ones(3))
+    with pytest.raises(UsageError, match="no data set of datetime64") as refused:
+        wt.to_hdf5(path, np.arange(3).astype("M8[D]"), dataset="d")
+    assert "astype('i8')" in refused.value.hint
 
 
 # ------------------------------------------------------------------------------------------------------------ Zarr
@@ -455,8 +458,14 @@ def test_what_is_wrong_with_zarr_is_told(tmp_path, zarr):
         wt.to_zarr(path, wt.ones(3), group="a", dataset="x")
     wt.to_zarr(path, wt.zeros(2), group="a", dataset="x", overwrite=True).execute()
     assert wt.from_zarr(path, "a", "x").shape == (2,)
-    with pytest.raises(NotFoundError, match="no Zarr array"):
+    with pytest.raises(NotFoundError, match="no Zarr array none in"):
         wt.from_zarr(path, dataset="none")
+    with pytest.raises(UsageError, match=r"a in .* is a group of Zarr") as refused:
+        wt.from_zarr(path, group="a")
+    assert refused.value.hint == "Name one with dataset=: x"
+    with pytest.raises(UsageError, match="is a group of Zarr") as refused:
+        wt.to_zarr(path, wt.ones(3), region=(slice(0, 3),))
+    assert refused.value.hint == "It has no arrays."
 
 
 @pytest.mark.parametrize(("extra", "call"), [("hdf5", wt.from_hdf5), ("zarr", wt.from_zarr)])

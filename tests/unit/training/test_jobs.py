@@ -72,6 +72,7 @@ def test_elastic_workers_and_a_restart_of_the_whole_job():
         ({"worker": 1, "resources": {"cpu": "much"}}, "worker.resources: "),
         ({"kind": "JAXJob", "worker": 0}, "a JAXJob needs replicas"),
         ({"kind": "TFJo", "worker": 1}, "Did you mean TFJob?"),
+        ({"kind": None, "worker": 1}, "kind is None"),
         ({"kind": "JAXJob", "ps": 1}, "a JAXJob has no ps"),
         ({"worker": {"replica": 1}}, "Did you mean replicas?"),
         ({"worker": 1, "elastic": (1, 2)}, "a TFJob is not elastic"),

@@ -12,7 +12,7 @@ import numpy as np
 from weft.frontends.tensors import reductions
 from weft.frontends.tensors.arrays import shapes
 from weft.frontends.tensors.arrays.array import Tensor, as_tensor
-from weft.frontends.tensors.arrays.chunkwise import read_only
+from weft.frontends.tensors.arrays.chunkwise import check_kept, read_only
 from weft.frontends.tensors.arrays.conversion import aligned, as_node
 from weft.frontends.tensors.arrays.deferred import needs_lengths
 from weft.frontends.tensors.arrays.executables import ExecutableTuple
@@ -87,6 +87,7 @@ class _Called:
         outs: Sequence[tuple[Grid, DType]],
         told: Sequence[_Known] = (),
         *,
+        guessed: bool,
         several: bool = False,
         name: str = "map_blocks",
     ) -> None:
@@ -97,6 +98,7 @@ class _Called:
         self.outs = tuple(outs)
         self.told = tuple(told)
         self.asks = tuple([key for key in _TOLD if key not in self.kwargs and _takes(fn, key)])
+        self.guessed = guessed
         self.several = several
 
     def __call__(self, place: ChunkPlace, *chunks: Any) -> Any:
@@ -149,11 +151,8 @@ class _Called:
                 else f"apply_gufunc: the function returned an array of shape {found.shape}, and the signature says "
                 f"{shape}: correct the signature, output_sizes= or the function (vectorize=True: for each core)"
             )
-        if found.dtype.kind in "USV" and found.dtype.kind == dtype.kind and found.itemsize > dtype.itemsize:
-            raise ValueError(
-                f"{self.__name__}: the function returned {found.dtype}, which {dtype} cannot hold: give dtype= with "
-                "the largest length"
-            )
+        option = "output_dtypes=" if self.__name__ == "apply_gufunc" else "dtype="
+        check_kept(self.__name__, found.dtype, dtype, self.guessed, option)
         return found.astype(dtype, copy=False)
 
 
@@ -269,7 +268,7 @@ def map_blocks(
     for the result `chunk-shape` and `dtype` too. Chunks must not be changed in place.
 
     Without `dtype` the function is tried on arrays of single ones. ValueError: the arrays do not go together; or, when
-    computed, a result has another shape than its chunk.
+    computed, a result has another shape than its chunk, or values of another kind than on the trial.
     """
     kwargs = computed({key: one for key, one in kwargs.items() if key not in _UNUSED})
     where = [i for i, one in enumerate(args) if isinstance(one, Tensor | np.ndarray) and np.ndim(one)]
@@ -306,7 +305,7 @@ def map_blocks(
 
     def body(kind: DType) -> _Called:
         own = _Known(None, out, tuple(range(len(out))), kind)
-        return _Called(fn, pattern, kwargs, [(out, kind)], [*told, own])
+        return _Called(fn, pattern, kwargs, [(out, kind)], [*told, own], guessed=dtype is None)
 
     words = body(np.dtype(float)).words((0,) * len(out))
     kind = _dtype_of(dtype, None, lambda: _tried(fn, tried, words, "dtype="))
@@ -406,7 +405,7 @@ def blockwise(
         return _tried(fn, given, kwargs, "dtype=")
 
     kind = _dtype_of(dtype, None, trial)
-    body = _Called(fn, pattern, kwargs, [(out, kind)], name="blockwise")
+    body = _Called(fn, pattern, kwargs, [(out, kind)], guessed=dtype is None, name="blockwise")
     return Tensor(call(body, inputs, out, kind, placed=True, unique=True, name=getattr(fn, "__name__", "blockwise")))
 
 
@@ -519,7 +518,8 @@ def apply_gufunc(
         ((*batch, *[Cut.whole(sizes[name]) for name in names]), kind) for names, kind in zip(outs, kinds, strict=True)
     ]
     pattern = [_Whole()] * len(inputs)
-    body = _Called(fn, pattern, kwargs, results, several=several, name="apply_gufunc")
+    guessed = output_dtypes is None and meta is None
+    body = _Called(fn, pattern, kwargs, results, guessed=guessed, several=several, name="apply_gufunc")
     made = call(body, inputs, *results[0], placed=True, unique=True, name="gufunc")
     found = [Tensor(pick(made, at, *one, "gufunc")) for at, one in enumerate(results)] if several else [Tensor(made)]
     if keepdims:

@@ -32,11 +32,13 @@ def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **
     that lengths may change: they are known when it has run. `with_chunk_index=True` gives the function `chunk_index=`
     too: the numbers of the chunk along each axis. All other arguments are the function's;
     arrays among them are computed, and the function gets their values. ValueError, when computed: a
-    result has another shape than its chunk, or with `elementwise=False` another number of axes.
+    result has another shape than its chunk, or with `elementwise=False` another number of axes, or without `dtype=`
+    values of another kind, such as fractions where the first call gave whole numbers.
     """
     given: tuple[Any, ...] = computed(tuple(args))
     kwargs = computed(kwargs)
     dtype, same = kwargs.pop("dtype", None), kwargs.pop("elementwise", True)
+    guessed = dtype is None
     numbered = kwargs.pop("with_chunk_index", False)
     node = as_node(x) if numbered else loose_node(x)
     if dtype is None:
@@ -47,10 +49,26 @@ def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **
         raise TypeError(f"map_chunk: dtype is {np.dtype(dtype)} without a length or unit: give one, such as 'U10'")
     grid = node.grid if same else tuple([Cut.unknown(cut.n) for cut in node.grid])
     where = ChunkLocator(node.grid) if numbered else None
-    call_it = (_Numbered if numbered else _Mapped)(fn, given, kwargs, np.dtype(dtype), same, where)
+    call_it = (_Numbered if numbered else _Mapped)(fn, given, kwargs, np.dtype(dtype), guessed, same, where)
     kind = KernelKind.PLACED if numbered else KernelKind.CALL
     made = ArrayNode(kind, call_it, [NodeInput(node)], grid, np.dtype(dtype), unique=True, name="map_chunk")
     return Tensor(made)
+
+
+def check_kept(name: str, made: DType, dtype: DType, guessed: bool, option: str = "dtype=") -> None:
+    """ValueError: values of a user's function would be cut by the type of the result, which nobody asked for.
+
+    `dtype` is `guessed` if the function was tried for it; a given one may cut numbers, as `astype` does. `option` is
+    the argument that gives it.
+    """
+    if made.kind in "USV" and made.kind == dtype.kind and made.itemsize > dtype.itemsize:
+        raise ValueError(
+            f"{name}: the function returned {made}, which {dtype} cannot hold: give {option} with the largest length"
+        )
+    if guessed and not np.can_cast(made, dtype, "same_kind"):
+        raise ValueError(
+            f"{name}: the function returned {made} for a chunk, and {dtype} for an array of ones: give {option}"
+        )
 
 
 def read_only(chunk: Any) -> Any:
@@ -73,6 +91,7 @@ class _Mapped:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         dtype: DType,
+        guessed: bool,
         same: bool,
         where: ChunkLocator | None,
     ) -> None:
@@ -80,6 +99,7 @@ class _Mapped:
         self.args = args
         self.kwargs = kwargs
         self.dtype = dtype
+        self.guessed = guessed
         self.same = same
         self.where = where
 
@@ -93,11 +113,7 @@ class _Mapped:
                 f"map_chunk: the function made an array of shape {made.shape} of a chunk of shape {chunk.shape}: give "
                 "elementwise=False if it changes lengths"
             )
-        if made.dtype.kind in "USV" and made.dtype.kind == self.dtype.kind and made.itemsize > self.dtype.itemsize:
-            raise ValueError(
-                f"map_chunk: the function made {made.dtype}, which {self.dtype} of the other chunks cannot hold: give "
-                f"dtype= with the largest length"
-            )
+        check_kept("map_chunk", made.dtype, self.dtype, self.guessed)
         if made.ndim != chunk.ndim:
             raise ValueError(
                 f"map_chunk: the function made an array of {made.ndim} axes of a chunk of {chunk.ndim}: have it keep "

@@ -73,18 +73,36 @@ def from_zarr(
 ) -> Tensor:
     """Return the Zarr array at a path or URL, in a store, or a `zarr.Array`; each task reads its part.
 
-    By default chunks are whole chunks of the Zarr array. NotFoundError: the array is missing.
+    By default chunks are whole chunks of the Zarr array. NotFoundError: the array is missing. UsageError: it is a
+    group.
     """
     zarr = needed("zarr")
     found = path
     if not hasattr(path, "dtype"):
         inner = "/".join(part for part in (group, dataset) if part) or None
-        store = _store(path)
-        try:
-            found = zarr.open_array(store, path=inner, mode="r")
-        except (FileNotFoundError, KeyError) as error:
-            raise NotFoundError(f"there is no Zarr array {inner or ''} in {path}: {error}") from None
+        found = _zarr_array(zarr, path, inner, "r")
     return from_array(found, _like(found) if chunk_size is None else chunk_size)
+
+
+def _zarr_array(zarr: Any, path: Any, inner: str | None, mode: str) -> Any:
+    """Return the Zarr array at `inner` in a place. NotFoundError: it is missing. UsageError: it is a group."""
+    store = _store(path)
+    try:
+        return zarr.open_array(store, path=inner, mode=mode)
+    except (FileNotFoundError, KeyError) as error:
+        raise NotFoundError(f"there is no Zarr array{f' {inner}' if inner else ''} in {path}: {error}") from None
+    except ValueError:
+        try:
+            names = sorted(zarr.open_group(store, path=inner, mode="r").array_keys())
+        except (FileNotFoundError, KeyError, ValueError):
+            names = None
+        if names is None:
+            raise
+        where = f"{inner} in {path}" if inner else path
+        raise UsageError(
+            f"{where} is a group of Zarr, and no array",
+            hint=f"Name one with dataset=: {', '.join(names)}" if names else "It has no arrays.",
+        ) from None
 
 
 def _store(path: Any) -> Any:
@@ -363,7 +381,9 @@ def to_hdf5(
         except TypeError as error:
             raise UsageError(
                 f"h5py makes no data set of {node.dtype} with these options ({', '.join(options)}): {error}",
-                hint="Options are those of create_dataset. HDF5 has text as bytes: x.astype('S').",
+                hint="HDF5 has no dates and no lengths of time: write x.astype('i8')."
+                if node.dtype.kind in "mM"
+                else "Options are those of create_dataset. HDF5 has text as bytes: x.astype('S').",
             ) from None
         if there:
             del file[name]
@@ -394,10 +414,7 @@ def to_zarr(
     if region is not None:
         if overwrite or options:
             raise UsageError("region= writes into an existing array", hint="Leave overwrite= and other options out.")
-        try:
-            there = path if hasattr(path, "dtype") else zarr.open_array(_store(path), path=inner, mode="r+")
-        except (FileNotFoundError, KeyError) as error:
-            raise NotFoundError(f"there is no Zarr array {inner or ''} in {path}: {error}") from None
+        there = path if hasattr(path, "dtype") else _zarr_array(zarr, path, inner, "r+")
         _reads_no_target(as_node(x), [there])
         return written(x, _Region(there, region))
     if hasattr(path, "dtype"):
