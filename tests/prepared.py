@@ -20,7 +20,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import weft
 
@@ -110,6 +110,16 @@ class ForkedCommand:
         self.pid = int(self._told.readline())
         self.returncode: int | None = None
         self._left = ["", ""]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close its pipes, and wait for its end."""
+        for file in (self.stdout, self.stderr):
+            if file is not None:
+                file.close()
+        self.wait()
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Return what was left in its pipes, once nobody holds them any more; subprocess.TimeoutExpired is possible."""

@@ -132,7 +132,7 @@ def test_a_file_of_a_neighbouring_folder(weft):
 
 
 def test_the_example(weft):
-    shutil.copytree(ROOT / "examples" / "breast_cancer", weft.folder / "example")
+    shutil.copytree(ROOT / "examples" / "breast_cancer", weft.folder / "example", ignore=shutil.ignore_patterns(".*"))
     answer = weft("run", "example/run.yaml", "-p", "train.epochs=2", "--json")
     assert answer.returncode == 0, answer.stderr
     document = json.loads(answer.stdout)["run"]

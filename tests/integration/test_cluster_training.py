@@ -514,7 +514,7 @@ def test_each_replica_at_a_machine_gets_gpus_of_its_own(make, monkeypatch, tmp_p
 
 def test_the_example_runs_at_the_nodes_of_a_cluster(make):
     place = make(3)
-    shutil.copytree(EXAMPLE, place.folder, dirs_exist_ok=True)
+    shutil.copytree(EXAMPLE, place.folder, ignore=shutil.ignore_patterns(".*"), dirs_exist_ok=True)
     shutil.copy(EXAMPLE / "pytorchjob.yaml", place.file)
     result = place.to_end()
     assert result.error is None, result.error

@@ -28,7 +28,7 @@ def page_of(place: Project, run: str = RUN) -> CheckedPage:
 
 
 def test_the_example_and_its_run_from_the_cache(place):
-    shutil.copytree(EXAMPLE, place.folder, dirs_exist_ok=True)
+    shutil.copytree(EXAMPLE, place.folder, ignore=shutil.ignore_patterns(".*"), dirs_exist_ok=True)
     for _ in range(2):
         code, _, err = place.weft("run", "run.yaml", "-p", "train.epochs=20")
         assert code == 0, err
