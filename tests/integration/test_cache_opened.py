@@ -107,6 +107,36 @@ def test_a_database_counts_that_is_opened_to_be_written_and_only_read(place):
     assert result(place) == "1\n"
 
 
+UPDATES = {
+    "a database": """import sqlite3
+with sqlite3.connect("da" + "ta/x.csv") as db:
+    db.execute("INSERT INTO u SELECT count(*) FROM t")
+    print(*db.execute("SELECT max(n) FROM u").fetchone())
+""",
+    "a file to add to": """with open("da" + "ta/x.csv", "a+b") as file:
+    file.seek(0)
+    print(len(file.read().split(b"INSERTED")))
+    file.write(b" ")
+""",
+}
+
+
+@pytest.mark.parametrize("kind", UPDATES)
+def test_a_file_that_a_step_reads_and_changes_and_would_make_is_no_reason_to_take_a_result(place, kind):
+    file = place.folder / "data" / "x.csv"
+    file.unlink()
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("CREATE TABLE t (n)")
+        db.execute("CREATE TABLE u (n)")
+    until(lambda: time.time() - file.stat().st_ctime > 0.2, "a time at which the step cannot have made it")
+    (place.folder / "update.py").write_text(UPDATES[kind])
+    place.write({"a": step("python3 update.py > {{o}}", "o")})
+    first = result(place)
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("INSERT INTO t VALUES ('INSERTED')")
+    assert int(result(place)) == int(first) + 1
+
+
 @pytest.mark.parametrize("folder", [".", "..", "../none"])
 def test_a_file_that_was_not_there_counts(place, folder):
     place.write({"a": step(f"N=$(echo {folder}/more); cat $N.txt > {{{{o}}}} 2>&1 || true", "o")})

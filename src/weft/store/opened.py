@@ -143,9 +143,11 @@ def opened_leaves(
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
         # A new name changes the inode, not what is in the file.
-        changed = (found.st_mtime if path in linked else found.st_ctime) >= started
-        if changed and path in updated:
-            return {}, f"it or another program changed what it reads while it ran: {name}"
+        at = found.st_mtime if path in linked else found.st_ctime
+        changed = at >= started
+        if path in updated and at >= started - _TICK_S:  # its own first change may seem to be older
+            when = "while it ran" if changed else "just before it began or while it ran"
+            return {}, f"it or another program changed what it reads {when}: {name}"
         if path in written and found.st_ctime >= started - _TICK_S:
             continue
         if changed:

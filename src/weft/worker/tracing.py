@@ -426,7 +426,7 @@ class CallListener:
         else:
             if flags & (os.O_TRUNC | os.O_EXCL) or self._begins(path, flags):
                 found["made"].add(path)
-            elif flags & (os.O_ACCMODE | os.O_CREAT) == os.O_RDWR and path not in found["written"]:
+            elif flags & os.O_ACCMODE == os.O_RDWR and path not in found["written"]:
                 found["updated"].add(path)
             found["written"].add(path)
 

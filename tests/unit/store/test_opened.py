@@ -286,6 +286,12 @@ def test_a_file_that_is_opened_to_be_changed_and_changes_spoils_the_result(root,
     assert names(leaves(root, digester, written=["a"], updated=["a"])) == ["a"]
 
 
+def test_a_file_that_changed_just_before_it_was_opened_to_be_changed_spoils_the_result(root, digester):
+    at = os.stat(root / "a").st_ctime
+    found = leaves(root, digester, written=["a"], updated=["a"], started=at + 0.01)
+    assert found == ({}, "it or another program changed what it reads just before it began or while it ran: a")
+
+
 def test_a_new_name_that_the_execution_gives_to_a_file_does_not_change_it(root, digester):
     at = os.stat(root / "a").st_mtime + 1
     os.utime(root / "a", (at - 10, at - 10))
