@@ -34,7 +34,7 @@ from weft.operators.ports import PORTS, why_taken
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
 
-    from weft.operators.containers import ContainerEngine, ContainerSeat
+    from weft.operators.containers import ContainerEngine
 
 LOOPBACK: Final = "127.0.0.1"
 SUBNET_BITS: Final = 16
@@ -136,7 +136,7 @@ class ReplicaPlace(Struct, frozen=True):
 
     sandbox: Sandbox | None = None
     mounts: tuple[BindMount, ...] = ()
-    seat: ContainerSeat | None = None
+    seat: Any = None  # a `ContainerSeat`: its module is loaded for containers alone
 
 
 class ReplicaNetwork(Protocol):
