@@ -100,9 +100,7 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
             leases[number] = LeaseRow(number, stage, index, after, None, members, ALONE, worker)
             if stage.attempts:
                 attempt = stage.attempt(index)
-            commands.append(
-                _new(Launch, (worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs))
-            )
+            commands.append(Launch(worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs))
     stage.executing += len(workers)
     stage.last_width = 1
 
@@ -310,21 +308,18 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
     if timeout is not None:
         lease.timer = core.set_timer(core.now + timeout, "timeout", lease.id)
     core.out.append(
-        _new(
-            Launch,
-            (
-                worker,
-                lease.id,
-                stage.id,
-                lease.lo,
-                lease.hi,
-                lease.cone,
-                attempt,
-                resources or stage.resources[0],
-                expected_bytes(core, stage, units) + (lease.cone.held_bytes if lease.cone is not None else 0),
-                0,
-                specs_of(core, stage, lease.cone),
-            ),
+        Launch(
+            worker,
+            lease.id,
+            stage.id,
+            lease.lo,
+            lease.hi,
+            lease.cone,
+            attempt,
+            resources or stage.resources[0],
+            expected_bytes(core, stage, units) + (lease.cone.held_bytes if lease.cone is not None else 0),
+            0,
+            specs_of(core, stage, lease.cone),
         )
     )
     if stage.n <= FEW:
@@ -335,9 +330,6 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
             lease.hi,
             worker,
         )
-
-
-_new = tuple.__new__  # a third of the cost of calling the class
 
 
 def expected_bytes(core: Core, stage: Stage, tasks: int) -> int:
