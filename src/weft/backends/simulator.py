@@ -473,24 +473,26 @@ class Simulator:
         clock, size, post = self.clock, self._size, self._loop.post_later
         ended: list[Done] = []
         owner: Job | None = None
+        now = clock.time
         for now, what, job, seconds in planned:
             odd = job is None or (job.backend and what.lease in job.backend)
             if owner is not None and (odd or job is not owner):
                 post(owner.id, *ended)
                 ended = []
-            clock.time = now
+                owner = None
             if not odd:
                 owner = job
                 hi = what.hi
                 ended.append(Done(now, what.lease, hi, seconds, size * (hi - what.lo)))
                 continue
-            owner = None
+            clock.time = now
             if job is None:
                 what()
             else:
                 run = job.backend.pop(what.lease)
                 run.seconds = seconds
                 self._done(run)
+        clock.time = now
         if owner is not None:
             post(owner.id, *ended)
 

@@ -57,7 +57,7 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
             if found is None:
                 return
             if len(heaps) == 1 and len(shared) == 1 and _one_by_one(core, found[0]):
-                more = [w for w in islice(rest, found[1].count - 1) if w in core.workers]
+                more = filter(core.workers.__contains__, islice(rest, found[1].count - 1))
                 _launch_each(core, *found, [worker, *more])
                 continue
         launch(core, found[0], found[1], worker)
@@ -94,13 +94,14 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
         write(core, stage, lo, hi, READY, LEASED)
         number = core.counter
         core.counter += hi - lo
-        for index, worker in zip(range(lo, hi), left):  # noqa: B905
+        index = lo  # the end of one task is the begin of the next one, as one object
+        for after, worker in zip(range(lo + 1, hi + 1), left):  # noqa: B905
             number += 1
-            after = index + 1
             leases[number] = LeaseRow(number, stage, index, after, None, members, ALONE, worker)
             if stage.attempts:
                 attempt = stage.attempt(index)
             commands.append(Launch(worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs))
+            index = after
     stage.executing += len(workers)
     stage.last_width = 1
 
