@@ -8,6 +8,8 @@ good; the job must then come to its end, and leave nothing behind.
 import random
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.simulation.scenarios import MANAGERS, Scenario, reckless
 from weft.engine.commands import (
     Acquire,
@@ -53,7 +55,6 @@ from weft.engine.tuning import Tuning
 from weft.graph.logical import Outcome, Trigger, VertexKind
 from weft.graph.validate import mark_results
 from weft.model.failures import Failure
-from weft.testing.records import changed
 
 Task = tuple[str, int]
 
@@ -125,7 +126,7 @@ class Chaos:
     def tell(self, *events: Any) -> None:
         """Tell the master; carry out what it says."""
         self.now += self.rng.choice([0.0, 0.0, 0.1, 1.0])
-        events = tuple(changed(event, now=self.now) for event in events)
+        events = tuple(replace(event, now=self.now) for event in events)
         self.log.extend(str(event) for event in events)
         commands = self.master.handle(events)
         self.log.extend(f"    {command}" for command in commands)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.properties.chaos import Chaos
 from tests.simulation.scenarios import MANAGERS, WORDS, Scenario, random_scenario, work
@@ -28,7 +29,6 @@ from weft.runtime.job import JobRun
 from weft.runtime.loop import Loop
 from weft.testing.graphs import random_graph
 from weft.testing.inside import check_job
-from weft.testing.records import changed
 from weft.testing.trial import expect_clean, random_trial
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
@@ -154,11 +154,11 @@ def plain(command: object) -> object:
     """A command as a value that can be compared: cones by what is in them."""
     if not isinstance(command, Launch):
         return command
-    command = command._replace(specs=())
+    command = replace(command, specs=())
     if command.cone is None:
         return command
     cone = command.cone
-    return command._replace(cone=(cone.members, cone.mult, cone.inner))  # type: ignore[arg-type]
+    return replace(command, cone=(cone.members, cone.mult, cone.inner))
 
 
 def test_the_same_events_give_the_same_commands(seed):
@@ -171,7 +171,7 @@ def test_the_same_events_give_the_same_commands(seed):
             handle = job.master.handle
 
             def recorded(events: Any) -> list[Any]:
-                events = [changed(e, workers=tuple(e.workers)) if hasattr(e, "workers") else e for e in events]
+                events = [replace(e, workers=tuple(e.workers)) if hasattr(e, "workers") else e for e in events]
                 commands = handle(events)
                 ticks.setdefault(job.id, []).append((events, [plain(c) for c in commands]))
                 return commands
@@ -218,7 +218,7 @@ class Failing(Simulator):
         if job.outcome is None and lease.lease in job.leases:
             self.held.setdefault((job.id, lease.vertex), set()).update(range(lease.lo, unit))
             self.held_now += unit - lease.lo
-        self._loop.post(job.id, changed(event, now=self.clock.time))
+        self._loop.post(job.id, replace(event, now=self.clock.time))
 
 
 def expected(graph: Graph, bad: set[tuple[str, int]], master: Master) -> set[tuple[str, int]]:

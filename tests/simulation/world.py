@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.simulation.disk import Disk
 from tests.simulation.scenarios import MANAGERS, Scenario, random_scenario, reckless
 from weft.backends.simulated_cluster import Network, SimulatedCluster
@@ -331,14 +333,14 @@ class World(SimulatedCluster):
         stuck = isinstance(event, Done) and self.clock.time >= FOREVER_S
         assert not stuck, f"{lease.vertex} ended by itself: nothing else went on\n" + "\n".join(job.inspector.story())
         if isinstance(event, GaveBack):
-            self.live[key] = (job, lease._replace(hi=event.hi))
+            self.live[key] = (job, replace(lease, hi=event.hi))
             return
         del self.live[key]
-        self.done.update((job.id, *task) for task in tasks_of(lease._replace(hi=event.hi)))
+        self.done.update((job.id, *task) for task in tasks_of(replace(lease, hi=event.hi)))
         if isinstance(event, Failed) and event.hi > lease.lo:
             self._goes_on_from(key, event.hi, inside=set(tasks_of(lease)))
         if isinstance(event, Failed) and event.kind is not Failure.STOPPED:
-            for task in tasks_of(lease._replace(lo=event.hi, hi=event.hi + 1)):
+            for task in tasks_of(replace(lease, lo=event.hi, hi=event.hi + 1)):
                 if task == (event.vertex, event.index):
                     break
                 self.done.add((job.id, *task))
@@ -347,7 +349,7 @@ class World(SimulatedCluster):
         """What an attempt has made before it failed is not for its rival to make any more."""
         for key, (job, other) in self.live.items():
             if key[0] == failed[0] and key not in self.stopping and inside & set(tasks_of(other)):
-                self.live[key] = (job, other._replace(lo=min(hi, other.hi)))
+                self.live[key] = (job, replace(other, lo=min(hi, other.hi)))
 
     def buried(self, worker: int) -> None:
         """Take into the books that a worker is gone."""

@@ -19,6 +19,8 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from weft.backends import node_messages as messages
 from weft.backends.cluster_jobs import ClusterJob, inputs_of, packed, sendable
 from weft.backends.cluster_nodes import ClusterProvider, NodeAddress, NodeConnection, NodeNetwork, SentLease
@@ -450,7 +452,7 @@ class Cluster(LocalBackend):
 
     def _report(self, node: NodeConnection, job: str, event: Any, *outputs: Any) -> None:
         """Post an event of a node, and put the outputs that came with it into the store before."""
-        event = event._replace(now=self.loop.clock.now())
+        event = replace(event, now=self.loop.clock.now())
         if not isinstance(event, Done | Failed | Progress | GaveBack):
             self.loop.post_later(job, event)
             return
@@ -463,7 +465,7 @@ class Cluster(LocalBackend):
             if (race := lease.race) is not None:
                 with race.lock:  # what the other attempt has committed meanwhile is not given back
                     race.hi = max(race.done, min(race.hi, event.hi))
-                    event = event._replace(hi=max(event.hi, race.done))
+                    event = replace(event, hi=max(event.hi, race.done))
             self.loop.post_later(job, event)
             return
         ends = not isinstance(event, Progress)
@@ -479,7 +481,7 @@ class Cluster(LocalBackend):
                 outcome.counts = [UnitCounts(0, ())] * units
                 local.commit(lease, outcome, ends=ends)
                 if len(outcome.counts) < units:
-                    event = event._replace(stats=(), rows=0)  # the share of what the other attempt has put is unknown
+                    event = replace(event, stats=(), rows=0)  # the share of what the other attempt has put is unknown
                 if any(code.outputs for code in lease.codes if code.vertex == vertex):  # else the node dropped them
                     self._record_sent(node, local, vertex, lo, len(outcome.values))
         except Exception as error:  # noqa: BLE001 - such as a value whose class cannot be imported here

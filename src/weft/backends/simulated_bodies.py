@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from weft.backends.local import GRACE_S, stream_bytes
 from weft.backends.local_jobs import LocalJob
 from weft.backends.simulated_cluster import SimulatedCluster
@@ -256,13 +258,13 @@ class SimulatedBodies(SimulatedCluster):
         if launch.lease not in run.job.leases:  # its worker was abandoned: its streams reach no reader
             kind, why = Failure.STOPPED, "no task waits for it"
             return Failed(self.clock.time, launch.lease, launch.lo, launch.vertex, launch.lo, kind, why)
-        lease: WorkerLease = local.lease(launch._replace(backup_of=0))  # the loop decides which attempt was first
+        lease: WorkerLease = local.lease(replace(launch, backup_of=0))  # the loop decides which attempt was first
         lease.hi = hi
         local.computing, local.emitted = threading.get_ident(), []
         outcome = self._unreadable(run, lease) or run_lease(lease, self.store, FOREVER_S)
         local.computing = 0
         self._made[run] = lease, outcome
-        return local.report(lease, outcome, self.clock.time)._replace(seconds=run.seconds)
+        return replace(local.report(lease, outcome, self.clock.time), seconds=run.seconds)
 
     def _unreadable(self, run: _Running, lease: WorkerLease) -> LeaseResult | None:
         """Return the outcome of a lease that reads lost values: for a lenient reader they look as if never made."""
@@ -293,7 +295,7 @@ class SimulatedBodies(SimulatedCluster):
     def _commit(self, run: _Running, event: Done | Failed) -> Done | Failed:
         event = super()._commit(run, event)
         made = self._made.pop(run, None)
-        return event if made is None else event._replace(nbytes=made[1].nbytes)
+        return event if made is None else replace(event, nbytes=made[1].nbytes)
 
     def _hold(self, run: _Running, lo: int, hi: int) -> None:
         if run in self._made and lo < hi and run.launch.lease in run.job.leases:

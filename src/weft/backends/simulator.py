@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.backends.simulated_nodes import ElasticProvider, fixed_nodes
 from weft.engine.events import (
@@ -60,9 +61,6 @@ class Faults(Struct):
     started: float = 0.0
     give_back: float = 0.0
     most: int = 1_000_000
-
-
-_new = tuple.__new__  # a third of the cost of calling the class
 
 
 class _Running:
@@ -214,8 +212,8 @@ class Simulator:
     def launch(self, job: Job, lease: Launch) -> None:
         """Plan the end of a lease, or its failure."""
         self.leases += 1
-        _, number, vertex, lo, hi, cone, _, _, _, _, _ = lease
-        if cone is None and hi - lo == 1 and self._alike:
+        vertex, lo, hi = lease.vertex, lease.lo, lease.hi
+        if lease.cone is None and hi - lo == 1 and self._alike:
             seconds = self._seconds(vertex, lo)
         else:
             seconds = self._duration(lease, lo, hi)
@@ -228,7 +226,7 @@ class Simulator:
             else:
                 planned.append((when, lease, job, seconds))  # as `_plan` does, without a call
             return
-        run = job.backend[number] = _Running(job, lease, hi, seconds)
+        run = job.backend[lease.lease] = _Running(job, lease, hi, seconds)
         if self._usual:
             self._plan(when, run)
             return
@@ -272,7 +270,7 @@ class Simulator:
             if race.winner:
                 return
             race.hi = min(race.hi, max(event.hi, race.done))
-            event = event._replace(hi=max(event.hi, race.done))
+            event = replace(event, hi=max(event.hi, race.done))
         self._loop.post(job.id, event)
 
     def _plan(self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0) -> None:
@@ -475,24 +473,26 @@ class Simulator:
         clock, size, post = self.clock, self._size, self._loop.post_later
         ended: list[Done] = []
         owner: Job | None = None
+        now = clock.time
         for now, what, job, seconds in planned:
-            odd = job is None or (job.backend and what[1] in job.backend)
+            odd = job is None or (job.backend and what.lease in job.backend)
             if owner is not None and (odd or job is not owner):
                 post(owner.id, *ended)
                 ended = []
-            clock.time = now
+                owner = None
             if not odd:
                 owner = job
-                number, lo, hi = what[1], what[3], what[4]
-                ended.append(_new(Done, (now, number, hi, seconds, size * (hi - lo), None, -1, None, (), 0)))
+                hi = what.hi
+                ended.append(Done(now, what.lease, hi, seconds, size * (hi - what.lo)))
                 continue
-            owner = None
+            clock.time = now
             if job is None:
                 what()
             else:
-                run = job.backend.pop(what[1])
+                run = job.backend.pop(what.lease)
                 run.seconds = seconds
                 self._done(run)
+        clock.time = now
         if owner is not None:
             post(owner.id, *ended)
 
@@ -517,8 +517,7 @@ class Simulator:
         values = None
         if self._value is not None:
             values = [self._value(launch.vertex, i) for i in range(lo, hi)]
-        event: Done | Failed
-        event = _new(Done, (self.clock.time, launch.lease, hi, run.seconds, nbytes, None, -1, values, (), 0))
+        event: Done | Failed = Done(self.clock.time, launch.lease, hi, run.seconds, nbytes, values=values)
         if self._races:
             event = self._commit(run, event)
         elif self._track:

@@ -46,7 +46,7 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
     for event in islice(events, at, None):
         if type(event) is not Done:
             break
-        now, number, hi, took, made, sizes, _, _, stats, rows = event
+        number, hi, took, made = event.lease, event.hi, event.seconds, event.nbytes
         lease = leases.get(number)
         if (
             lease is None
@@ -56,9 +56,9 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
             or lease.cone is not None
             or lease.request
             or lease.timer
-            or stats
-            or rows
-            or (located and sizes is not None)
+            or event.stats
+            or event.rows
+            or (located and event.sizes is not None)
             or (speculative and number in speculative)
         ):
             break
@@ -89,7 +89,7 @@ def end_usual(core: Core, events: Sequence[Event], at: int) -> int:
         seconds = 0.5 * (seconds + each) if seconds >= 0 else each
         nbytes = 0.5 * (nbytes + size) if nbytes >= 0 else size
         ended += 1
-        core.now = now
+        core.now = event.now
     if ended:
         spans.append((first_lo, last_hi))
         lives.append(live)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.model.resources import Placement, Resources
 
 
-class Launch(NamedTuple):
+class Launch(Struct, frozen=True, gc=False):
     """Run units `lo:hi` of the root `vertex` on `worker`; `cone` is None for a lease of tasks of the root alone.
 
     `worker` -1 is the helper pool of the node, for unslotted tasks. `attempt` counts from 0. `nbytes` is the expected

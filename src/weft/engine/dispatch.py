@@ -57,7 +57,7 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
             if found is None:
                 return
             if len(heaps) == 1 and len(shared) == 1 and _one_by_one(core, found[0]):
-                more = [w for w in islice(rest, found[1].count - 1) if w in core.workers]
+                more = filter(core.workers.__contains__, islice(rest, found[1].count - 1))
                 _launch_each(core, *found, [worker, *more])
                 continue
         launch(core, found[0], found[1], worker)
@@ -94,15 +94,14 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
         write(core, stage, lo, hi, READY, LEASED)
         number = core.counter
         core.counter += hi - lo
-        for index, worker in zip(range(lo, hi), left):  # noqa: B905
+        index = lo  # the end of one task is the begin of the next one, as one object
+        for after, worker in zip(range(lo + 1, hi + 1), left):  # noqa: B905
             number += 1
-            after = index + 1
             leases[number] = LeaseRow(number, stage, index, after, None, members, ALONE, worker)
             if stage.attempts:
                 attempt = stage.attempt(index)
-            commands.append(
-                _new(Launch, (worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs))
-            )
+            commands.append(Launch(worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs))
+            index = after
     stage.executing += len(workers)
     stage.last_width = 1
 
@@ -310,21 +309,18 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
     if timeout is not None:
         lease.timer = core.set_timer(core.now + timeout, "timeout", lease.id)
     core.out.append(
-        _new(
-            Launch,
-            (
-                worker,
-                lease.id,
-                stage.id,
-                lease.lo,
-                lease.hi,
-                lease.cone,
-                attempt,
-                resources or stage.resources[0],
-                expected_bytes(core, stage, units) + (lease.cone.held_bytes if lease.cone is not None else 0),
-                0,
-                specs_of(core, stage, lease.cone),
-            ),
+        Launch(
+            worker,
+            lease.id,
+            stage.id,
+            lease.lo,
+            lease.hi,
+            lease.cone,
+            attempt,
+            resources or stage.resources[0],
+            expected_bytes(core, stage, units) + (lease.cone.held_bytes if lease.cone is not None else 0),
+            0,
+            specs_of(core, stage, lease.cone),
         )
     )
     if stage.n <= FEW:
@@ -335,9 +331,6 @@ def give(core: Core, lease: LeaseRow, resources: Resources | None = None) -> Non
             lease.hi,
             worker,
         )
-
-
-_new = tuple.__new__  # a third of the cost of calling the class
 
 
 def expected_bytes(core: Core, stage: Stage, tasks: int) -> int:

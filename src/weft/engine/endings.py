@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from weft.engine import patching
 from weft.engine.agenda import Phase
 from weft.engine.commands import Free
@@ -65,7 +67,7 @@ def on_done(core: Core, event: Done) -> None:
             revoked(core, lease, min(event.hi, lease.hi))
             return
         won(core, lease)
-        event = event._replace(hi=min(event.hi, lease.hi))
+        event = replace(event, hi=min(event.hi, lease.hi))
     if lease.state is LeaseState.TIMED_OUT:
         # It ended before the stop arrived. In a restarting region the readers of its stream are stopped already.
         move(core, lease, "region_restart" if lease.stage.restarting else "counts")
@@ -412,7 +414,7 @@ def on_failed(core: Core, event: Failed) -> None:
     if lease.state is LeaseState.TIMED_OUT:
         kind = Failure.USER
         message = f"took longer than its timeout of {root.vertex.timeout_s:g} s"
-        event = event._replace(kind=kind, message=message, traceback="", raised="")
+        event = replace(event, kind=kind, message=message, traceback="", raised="")
     elif lease.state not in ACTIVE:
         _stopped(core, lease, event)
         return
@@ -473,9 +475,9 @@ def _failed_unit(core: Core, lease: LeaseRow, event: Failed, kind: Failure) -> N
     core.note(name, NoteKind.ATTEMPT_FAILED, lease.worker, kind.value, event.message, None)
     _attempt_has_failed(core, lease, kind, event)
     if not _is_gone(core, kind):
-        event = event._replace(lost=None)
+        event = replace(event, lost=None)
     if not may_retry(core, stage, index, kind, lease.worker, event.status):
-        _fail_unit(core, lease, event._replace(message=event.message + not_among(stage, kind, event.status)), kind)
+        _fail_unit(core, lease, replace(event, message=event.message + not_among(stage, kind, event.status)), kind)
     elif stage.region >= 0:
         _keep_cause(stage, index, event, kind)
         for restart in core.hooks.region_failed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -173,14 +173,14 @@ class Refused(Struct, frozen=True):
 # ------------------------------------------------------------------------------------- said by the workers
 
 
-class Started(NamedTuple):
+class Started(Struct, frozen=True):
     """A worker began with a lease (reported for long work only; a `Done` implies it)."""
 
     now: float
     lease: int
 
 
-class Done(NamedTuple):
+class Done(Struct, frozen=True, gc=False):
     """A lease ended well: its units below `hi` are done.
 
     `seconds` is the time spent in the tasks, `nbytes` the bytes of the root's outputs in all, `sizes` the bytes of each
@@ -201,7 +201,7 @@ class Done(NamedTuple):
     rows: int = 0
 
 
-class Failed(NamedTuple):
+class Failed(Struct, frozen=True):
     """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started.
 
     `lost` names a lost or unreadable input, `raised` is the class of the exception of the task's code as
@@ -213,7 +213,7 @@ class Failed(NamedTuple):
     lease: int
     hi: int
     vertex: str
-    index: int  # type: ignore[assignment]
+    index: int
     kind: Failure
     message: str
     traceback: str = ""
@@ -226,7 +226,7 @@ class Failed(NamedTuple):
     rows: int = 0
 
 
-class GaveBack(NamedTuple):
+class GaveBack(Struct, frozen=True):
     """The units of a lease from `hi` on were revoked before their start."""
 
     now: float
@@ -234,7 +234,7 @@ class GaveBack(NamedTuple):
     hi: int
 
 
-class Progress(NamedTuple):
+class Progress(Struct, frozen=True):
     """Units of a lease below `hi` are done and their outputs can be read; the lease goes on.
 
     `nbytes`, `seconds`, `stats` and `rows` are those of the units since the last report, as of `Done`.
@@ -249,7 +249,7 @@ class Progress(NamedTuple):
     rows: int = 0
 
 
-class Weighed(NamedTuple):
+class Weighed(Struct, frozen=True):
     """The tasks of a lease read `nbytes` bytes in all."""
 
     now: float
@@ -257,7 +257,7 @@ class Weighed(NamedTuple):
     nbytes: int
 
 
-class Noted(NamedTuple):
+class Noted(Struct, frozen=True):
     """A backend adds an entry to the history of a subject, without other effect. `kind` is the word of a `NoteKind`."""
 
     now: float
@@ -266,12 +266,12 @@ class Noted(NamedTuple):
     values: tuple[Any, ...] = ()
 
 
-class UserEvent(NamedTuple):
+class UserEvent(Struct, frozen=True):
     """A task emitted an event; `payload` is JSON-able and at most 64 KiB."""
 
     now: float
     vertex: str
-    index: int  # type: ignore[assignment]
+    index: int
     name: str
     payload: Any = None
 

@@ -47,7 +47,7 @@ class _LaunchForm(Struct, forbid_unknown_fields=True):
 def encode_launch(launch: Launch, pickle: Pickle) -> bytes:
     """Return a launch as bytes. Errors as `encode_spec`."""
     cone, resources = launch.cone, launch.resources
-    form: dict[str, Any] = {"version": VERSION} | launch._asdict()
+    form: dict[str, Any] = {"version": VERSION} | asdict(launch)
     form["cone"] = None if cone is None else {name: getattr(cone, name) for name in _ConeForm.__struct_fields__}
     form["resources"] = asdict(resources) | {"cpu": float(resources.cpu)}
     form["specs"] = [encode_spec(spec, pickle) for spec in launch.specs]

@@ -352,7 +352,7 @@ class RecordMaker:
         if event.status is not None:
             self._exit[name] = event.status
         if launch is None:
-            return None if stopped else event._replace(message=message)
+            return None if stopped else replace(event, message=message)
         state = "failed" if not stopped else CANCELLED if message else "terminated"
         items += self._task(time, event.vertex, event.index, state, launch.attempt, message, event.status)
         return None

@@ -11,6 +11,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from msgspec.structs import replace
+
 from weft.engine.commands import Launch, Publish
 from weft.engine.events import Done, Failed, Hit, Progress, TaskCancelRequested, WorkerLost
 from weft.engine.machines.task import TaskState
@@ -148,7 +150,7 @@ class EventStream:
             elif isinstance(event, Progress):
                 lease = self._leases.get(event.lease)
                 if lease is not None:
-                    self._look(job, lease._replace(hi=event.hi))
+                    self._look(job, replace(lease, hi=event.hi))
             elif isinstance(event, TaskCancelRequested):
                 row = job.inspector.vertex(event.vertex)
                 if row is not None and event.lo < row.n:

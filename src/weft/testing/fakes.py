@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from weft.engine.events import Done, Event, Failed, GaveBack, TimerFired
 from weft.engine.ports import ManualClock
 from weft.engine.provider import FixedProvider, NodeSpec
@@ -104,7 +106,7 @@ class RecordingExecutor:
         found = self.open.get((job.id, lease))
         if found is not None and found.hi - found.lo > 1:
             hi = (found.lo + found.hi + 1) // 2
-            self.open[(job.id, lease)] = found._replace(hi=hi)
+            self.open[(job.id, lease)] = replace(found, hi=hi)
             self.loop.post_later(job.id, GaveBack(self.loop.clock.now(), lease, hi))
 
     def weigh(self, job: Job, weigh: Weigh) -> None:

@@ -78,7 +78,7 @@ def test_values_are_stored_before_the_report(rig):
     assert rig.values() == ["value 0", "value 1", None]
     report = rig.local.report(lease, outcome, 4.0)
     assert isinstance(report, Done)
-    assert (report[0], report.lease, report.hi, report.seconds) == (4.0, 1, 2, 0.5)
+    assert (report.now, report.lease, report.hi, report.seconds) == (4.0, 1, 2, 0.5)
     assert report.values is None
     assert rig.local.running == {}
 

@@ -237,7 +237,7 @@ class TestSchemas:
 
     def test_each_kind_states_its_fields_by_name(self):
         stated = {schema.kind: schema for schema in encoding.SCHEMAS}
-        assert stated["Done"] == Schema("Done", 1, e.Done._fields)
+        assert stated["Done"] == Schema("Done", 1, e.Done.__struct_fields__)
         retry = ("user", "memory", "infrastructure", "crash", "delay_s", "memory_factor")
         assert stated["Retry"].fields == (*retry, "factor", "max_delay_s", "jitter", "on")
         assert {"Tick", "Answer", "SetEdge", "Scheduling"} < stated.keys()

@@ -1,5 +1,6 @@
 """How much goes into one lease: widths, cones, and giving back."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from msgspec.structs import asdict
 from tests.unit.engine.hand import body, run_out
 from weft.engine.commands import Launch
 from weft.engine.describe import spec_of
-from weft.engine.events import JobSubmitted
+from weft.engine.events import Done, JobSubmitted
 from weft.engine.recovery import losses
 from weft.graph.builder import Graph, gather, grid
 from weft.graph.grid import group
@@ -22,6 +23,16 @@ def flat(n: int, **fields) -> Graph:
     g = Graph("g")
     g.add(body, n=n, name="a", **fields)
     return g
+
+
+def test_the_garbage_collector_walks_over_no_records_of_leases(hand):
+    h = hand(flat(100), workers=1)
+    commands = h.master.handle([h.idle(0)])
+    rows = list(h.master.core.leases.values())
+    launches = [command for command in commands if type(command) is Launch]
+    assert (len(launches), len(rows)) == (1, 1)
+    records = [*launches, *rows, Done(1.0, launches[0].lease, launches[0].hi)]
+    assert [type(record).__name__ for record in records if gc.is_tracked(record)] == []
 
 
 def widths(hand, graph, *, workers: int, seconds: float, nbytes: int = 0, leases: int = 6, **tuning) -> list[int]:
