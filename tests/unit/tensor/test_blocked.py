@@ -1,5 +1,7 @@
 """Algorithms that go block by block where one chunk, or whole rows and columns, would be too much at once."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -117,6 +119,78 @@ def test_a_task_of_a_product_reads_few_chunks():
     sizes = [vertex.parallelism for vertex in made.graph.vertices.values()]
     assert 6 * 6 * 3 in sizes  # two of six chunks at a time, three times over
     np.testing.assert_array_equal((x @ x).fetch(), np.full((12, 12), 12.0))
+
+
+class CountedProducts:
+    """An array namespace that counts the products of matrices."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def matmul(self, left, right):
+        self.calls += 1
+        return np.matmul(left, right)
+
+
+def _columns(x, *ends):
+    return [x[..., lo:hi] for lo, hi in itertools.pairwise((0, *ends, x.shape[-1]))]
+
+
+def _rows(x, *ends):
+    return [x[..., lo:hi, :] for lo, hi in itertools.pairwise((0, *ends, x.shape[-2]))]
+
+
+def _calls(left, right):
+    """Return how many products of matrices a task calls for a row and a column of chunks, whose product is right."""
+    xp = CountedProducts()
+    made = blocked_products._product(left, right, dtype=np.dtype(float), xp=xp)
+    np.testing.assert_array_equal(made, np.concatenate(left, -1) @ np.concatenate(right, -2))
+    return xp.calls
+
+
+WIDE, HIGH = RNG.integers(-9, 9, (6, 9)).astype(float), RNG.integers(-9, 9, (9, 5)).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (WIDE, HIGH),
+        (WIDE[1:4], HIGH[:, 2:]),
+        (HIGH.T, WIDE.T),
+        (np.asfortranarray(WIDE), HIGH[::-1]),
+        (np.broadcast_to(WIDE[:, :1], WIDE.shape), HIGH),
+        (np.stack([WIDE, WIDE]), np.stack([HIGH, HIGH])),
+        (WIDE.astype(object), HIGH.astype(object)),
+    ],
+    ids=["whole", "parts", "transposed", "reversed", "broadcast", "stacks", "objects"],
+)
+def test_adjacent_views_of_one_array_are_multiplied_at_once(left, right):
+    left, right = left[:], right[:]
+    assert _calls(_columns(left, 2, 6), _rows(right, 2, 6)) == 1
+    left.flags.writeable = False
+    assert _calls(_columns(left, 2, 6), _rows(right, 2, 6)) == 1
+
+
+def test_chunks_of_one_element_are_multiplied_at_once():
+    left, right = WIDE[:1, :3], HIGH[:3, :1]
+    assert _calls(_columns(left, 1, 2), _rows(right, 1, 2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ([x.copy() for x in _columns(WIDE, 4)], _rows(HIGH, 4)),
+        (_columns(WIDE, 4), [x.copy() for x in _rows(HIGH, 4)]),
+        ([WIDE[:, :4], WIDE.copy()[:, 4:]], _rows(HIGH, 4)),
+        ([WIDE[:, :4], WIDE[:, :5]], _rows(HIGH, 4)),
+        ([WIDE[:, 4:], WIDE[:, :4]], _rows(HIGH, 5)),
+        ([WIDE[:, :4], WIDE[::-1, 4:]], _rows(HIGH, 4)),
+        ([WIDE[:, :2], WIDE[:, 2::2]], [HIGH[:2], HIGH[2:6]]),
+    ],
+    ids=["copies on the left", "copies on the right", "other array", "overlap", "exchanged", "other way", "other step"],
+)
+def test_other_chunks_are_multiplied_one_by_one(left, right):
+    assert _calls(left, right) == len(left)
 
 
 # -------------------------------------------------------------------------------------------------- factorisations

@@ -20,14 +20,39 @@ if TYPE_CHECKING:
 
 @asking
 def _product(left: Any, right: Any, *, dtype: DType, xp: Any = np) -> Any:
-    """Multiply a row of chunks by a column of chunks."""
+    """Multiply a row of chunks by a column of chunks; in one call where each side lies in one array of NumPy."""
     if not isinstance(left, list):
         return xp.matmul(left, right)
+    row = _adjoining(left, -1)
+    column = None if row is None else _adjoining(right, -2)
+    if column is not None:
+        return xp.matmul(row, column)
     made = xp.matmul(left[0], right[0])
     room = {"out": np.empty_like(made)} if xp is np else {}
     for a, b in zip(left[1:], right[1:], strict=True):
         made += xp.matmul(a, b, **room)
     return made
+
+
+def _adjoining(chunks: Sequence[Any], axis: int) -> Any:
+    """Return the view that chunks make up along an axis; None if they are not adjacent views of one array of NumPy.
+
+    One call of BLAS for a long row is faster than calls for its chunks, whose products are added.
+    """
+    first = chunks[0]
+    owner = first.base if type(first) is np.ndarray else None
+    if not isinstance(owner, np.ndarray):
+        return None
+    step, end = first.strides[axis], first.__array_interface__["data"][0]
+    for one in chunks:
+        if type(one) is not np.ndarray or one.base is not owner or one.dtype != first.dtype:
+            return None
+        if one.strides != first.strides or one.__array_interface__["data"][0] != end:
+            return None
+        end += one.shape[axis] * step
+    shape = list(first.shape)
+    shape[axis] = sum(one.shape[axis] for one in chunks)
+    return np.lib.stride_tricks.as_strided(first, shape, first.strides)
 
 
 def matmul(x1: ArrayNode, x2: ArrayNode, dtype: DType, most: int = CHUNK_BYTES) -> ArrayNode:
