@@ -345,7 +345,7 @@ class Cluster(LocalBackend):
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """Abandon the thread of a task that did not stop in time."""
-        if lease.id in local.running:
+        if lease.id in local.running and not self.has_longer(local, lease, worker):
             abandon(local, lease, self.grace_s)
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.backends.helpers import BackendThreads, TimerThread
+from weft.engine.commands import DRAINED
 from weft.engine.events import Failed, GaveBack, Noted, Weighed
 from weft.engine.notes import NoteKind
 from weft.engine.provider import FixedProvider, NodeSpec
@@ -303,6 +304,7 @@ class LocalBackend(ABC):
             return
         now = self.loop.clock.now()
         running.late = reason == "timeout"
+        running.drains = reason == DRAINED
         self.ask_to_stop(running)
         local.settle()
         self.store.memory.wake()
@@ -319,6 +321,13 @@ class LocalBackend(ABC):
     @abstractmethod
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """Enforce the stop of a task that may still run after its grace period."""
+
+    def has_longer(self, local: LocalJob, lease: WorkerLease, worker: int) -> bool:
+        """Return whether a task has asked for more than the grace period; its stop is then enforced after that."""
+        longer, lease.patience = lease.patience / 1000 - self.grace_s, 0
+        if longer > 0:
+            self.timers.call(self.loop.clock.now() + longer, partial(self.out_of_time, local, lease, worker))
+        return longer > 0
 
     def free(self, job: Job, vertex: str, lo: int, hi: int) -> None:
         """See `Executor.free`."""

@@ -213,6 +213,7 @@ class RemoteLease(WorkerLease):
         self.stop = True
         with self.conn.lock:
             if self.conn.current is self:
+                self.conn.page.drains = self.drains
                 self.conn.page.stop = 1
 
     def shared(self, column: Column, indexes: range | list[int], *, slow: bool) -> list[Any]:

@@ -246,7 +246,8 @@ class Processes(LocalBackend):
         if lease.id not in local.running:
             return
         if not isinstance(lease, RemoteLease):
-            abandon(local, lease, self.grace_s)
+            if not self.has_longer(local, lease, worker):
+                abandon(local, lease, self.grace_s)
         elif lease.conn.current is lease:
             longer, lease.conn.page.patience = lease.conn.page.patience / 1000 - self.grace_s, 0
             if longer > 0:
@@ -341,7 +342,7 @@ class Processes(LocalBackend):
                 conn.forgets += forgets
                 raise RunCancelledError(f"{_owner(lease)} was stopped")
             page = conn.page
-            page.pos, page.hi, page.stop, page.patience = lease.lo, lease.hi, 0, 0
+            page.pos, page.hi, page.stop, page.patience, page.drains = lease.lo, lease.hi, 0, 0, 0
             conn.current = lease
             conn.codes.update(message.codes)
             conn.cones.update(message.cones)

@@ -133,7 +133,7 @@ class Threads(LocalBackend):
 
     def out_of_time(self, local: LocalJob, lease: WorkerLease, worker: int) -> None:
         """Replace the thread of a task that did not stop in time, and report for it."""
-        if lease.id not in local.running:
+        if lease.id not in local.running or self.has_longer(local, lease, worker):
             return
         old = self._workers.get(worker)
         if old is not None:

@@ -6,7 +6,7 @@ since every lease carries the incarnation of the master.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -60,6 +60,10 @@ class Stop(Struct, frozen=True):
 
     lease: int
     reason: str
+
+
+DRAINED: Final = "its last consumer has ended"
+"""The reason of the stop of a service that nobody needs any more."""
 
 
 class Acquire(Struct, frozen=True):

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from weft.engine.agenda import Phase
-from weft.engine.commands import Stop, Withdraw
+from weft.engine.commands import DRAINED, Stop, Withdraw
 from weft.engine.core import FEW, NO_BRANCH, Cause
 from weft.engine.job import move_job
 from weft.engine.leases import stop_both, write_rows
@@ -354,7 +354,7 @@ def _drain(core: Core, service: Stage) -> None:
     core.note(service.id, NoteKind.SERVICE_UNUSED)
     for lease in core.leases.values():
         if lease.stage is service:
-            core.out.append(Stop(lease.id, "drained"))
+            core.out.append(Stop(lease.id, DRAINED))
     if service.n < 0:
         end_rest(core, service, SKIPPED)
         return

@@ -148,6 +148,12 @@ class TaskContext(Protocol):
         """Register `callback`, called from another thread when the task is cancelled; at once if it already is."""
         ...
 
+    def drains(self) -> bool:
+        """Whether this is a service that was stopped because its last consumer has ended: it may finish what they asked
+        for. False after a cancel, also one that comes later.
+        """
+        ...
+
     def stops_within(self, seconds: float) -> None:
         """Let a stop of this task take so long, if that is more than the grace period: it has to end processes."""
         ...

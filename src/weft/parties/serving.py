@@ -88,7 +88,8 @@ def running_server(site: PartySite, clock: RealClock) -> Iterator[PartyPorts]:
         tables.sweep()
         tags = ModelTags(site.folder, clock=clock)
         stack.callback(tags.close)
-        session = stack.enter_context(Session("threads", workers=1))
+        session = Session("threads", workers=1)
+        stack.callback(session.close)  # jobs go on at the next start
 
         def call(party: str, path: str, body: bytes) -> bytes:
             return client.call(party, path, body, _CALL_S if len(body) > _SHORT_BYTES else _SHORT_CALL_S)

@@ -117,4 +117,6 @@ def make_workers(concrete: Concrete, settings: Settings, state: StateRoot, undo:
     here = (workers, store, folders.shm, folders.spill, STEP_GRACE_S, node, window)
     place = BackendPlace(*here, given=given, cluster=cluster, memory=settings.memory)
     executor = concrete.make_backend(settings.backend, place)
-    return undo.enter_context(EngineSession(executor, store, ResumedClock(), concrete.MANAGERS))
+    session = EngineSession(executor, store, ResumedClock(), concrete.MANAGERS)
+    undo.callback(session.close)
+    return session

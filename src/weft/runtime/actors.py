@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import threading
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from weft.graph.builder import Graph
@@ -10,15 +10,27 @@ from weft.graph.logical import Retry
 from weft.model.errors import UsageError
 from weft.model.ids import NAME, as_name
 from weft.model.resources import Resources
-from weft.runtime.arguments import text, whole, wrong
+from weft.runtime.arguments import seconds, text, whole, wrong
+from weft.runtime.clock import RealClock
 from weft.runtime.lent_actors import lend_to_cluster, tell_end
-from weft.worker.actors import SERVE, ActorAddress, ActorHandle, ActorOptions, handle_of, new_address
+from weft.worker.actors import (
+    FINISH_S,
+    SERVE,
+    ActorAddress,
+    ActorHandle,
+    ActorOptions,
+    await_answers,
+    finish_calls,
+    handle_of,
+    new_address,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from weft.graph.arguments import VertexFields
     from weft.graph.builder import VertexHandle
+    from weft.runtime.run import Run
     from weft.runtime.session import EngineSession
 
 _NOT: Final = "simulator"
@@ -31,7 +43,8 @@ class ActorFields(TypedDict, total=False):
     `kwargs` are further arguments of its class. Up to `max_concurrency` (default: 1) of its methods run at a time;
     coroutine functions do so in any number. A caller waits while `max_pending` (1,000) of its calls have no answer. An
     actor whose attempt has ended begins again `restarts` (0) times, without its state. `resources` (default: no core)
-    decide where it runs: beside the master, or with a core in a worker.
+    decide where it runs: beside the master, or with a core in a worker. An ordinary end waits at most `finish_s` (60)
+    seconds for the answers of the calls that were made before it.
     """
 
     name: str
@@ -40,6 +53,7 @@ class ActorFields(TypedDict, total=False):
     max_pending: int
     restarts: int
     resources: Resources
+    finish_s: float
 
 
 def add_actor(
@@ -48,7 +62,8 @@ def add_actor(
     """Add an actor `kind(*args)` to a graph: a SERVICE vertex, and the handle by which tasks call it.
 
     Give the vertex as an input to the vertices that call it, and the handle as one of their `params`. The actor begins
-    before them, and ends with the last of them. UsageError: a wrong option, or no class.
+    before them. It ends with the last of them, once it has answered their calls. UsageError: a wrong option, or no
+    class.
     """
     if not isinstance(graph, Graph):
         raise wrong("graph", graph, "a weft.Graph")
@@ -69,15 +84,53 @@ def begin_actor(session: EngineSession, kind: type[Any], args: tuple[Any, ...], 
     graph.task(SERVE, name=address.name, params=params, **fields)
     handle = handle_of(address)
     lend_to_cluster(handle, session.executor)
-    run = session.submit(graph)
-    run.when_done(partial(tell_end, handle, run.job))
-
-    def stop() -> None:
-        run.stop(reason="the actor was stopped")
-        run.wait()
-
-    handle._stop = stop
+    handle._owner = SessionActor(session, session.submit(graph), handle, params["options"].finish_s)
     return handle
+
+
+class SessionActor:
+    """An actor of a session: its run, which goes on until it is stopped."""
+
+    def __init__(self, session: EngineSession, run: Run, handle: ActorHandle, finish_s: float) -> None:
+        self._run = run
+        self._address = handle._address
+        self._finish_s = finish_s
+        self._stopping = threading.Lock()
+        session.actors[run.id] = self
+
+        def ended() -> None:
+            tell_end(handle, run.job)  # its handle, and with it its folder, lives until then
+            session.actors.pop(run.id, None)
+
+        run.when_done(ended)
+
+    @property
+    def begun(self) -> bool:
+        """See `BegunActor.begun`."""
+        return bool(self._run.job.leases)
+
+    @property
+    def has_worker(self) -> bool:
+        """See `BegunActor.has_worker`."""
+        return any(launch.worker >= 0 for launch in list(self._run.job.leases.values()))
+
+    def called(self) -> None:
+        """See `ActorOwner.called`."""
+        self._run.job.unread = False
+
+    def stop(self, *, finish: bool, since: float | None = None) -> None:
+        """See `BegunActor.stop`."""
+        clock = RealClock()
+        try:
+            with self._stopping:
+                if finish and not self._run.done:
+                    self._run.session.check_process()
+                    begin = clock.now() if since is None else since
+                    finish_calls(self._address, max(begin + self._finish_s - clock.now(), 0.0))
+        finally:
+            self._run.stop(reason="the actor was stopped")
+        self._run.wait()
+        await_answers(self._address)
 
 
 def _made(
@@ -94,6 +147,7 @@ def _made(
         raise wrong("resources", resources, "weft.Resources(...)")
     concurrency = whole("max_concurrency", given.get("max_concurrency", 1), lo=1)
     restarts = whole("restarts", given.get("restarts", 0), lo=0)
+    finish_s = seconds("finish_s", given.get("finish_s", FINISH_S))
     pending = whole("max_pending", given.get("max_pending", 1_000), lo=1)
     name = text("name", given.get("name", as_name(getattr(kind, "__name__", "actor"))))
     if NAME.fullmatch(name) is None:
@@ -101,7 +155,7 @@ def _made(
     address = new_address(kind, name, pending)
     params = {
         "address": address,
-        "options": ActorOptions(kind, args, dict(given.get("kwargs", {})), concurrency, restarts),
+        "options": ActorOptions(kind, args, dict(given.get("kwargs", {})), concurrency, restarts, finish_s),
     }
     retry = Retry(user=restarts, memory=restarts, infrastructure=restarts, crash=restarts)
     return address, params, {"resources": resources, "retry": retry, "idempotent": False}

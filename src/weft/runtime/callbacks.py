@@ -8,6 +8,7 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.runtime.interruptible import interruptible_wait
 from weft.store.limits import limits_named
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ class CallbackThread:
         while (call := self._calls.get()) is not None:
             call()
             del call
+
+    def settle(self) -> None:
+        """Wait until the calls that are queued were made, as long as `close` would."""
+        thread = self._thread
+        made = thread is not None and thread is not threading.current_thread()
+        while made:
+            done = threading.Event()
+            self._calls.put(done.set)
+            made = interruptible_wait(done.wait, _CLOSE_S) and not self._calls.empty()
 
     def close(self) -> None:
         """Make the calls that are queued, and no more."""

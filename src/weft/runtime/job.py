@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -95,6 +95,16 @@ class Afterwards:
             action()
 
 
+class OnDisk(Protocol):
+    """The end of a job that is kept on disk; see `Durable`."""
+
+    settled: threading.Event
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """See `Durable.wait`."""
+        ...
+
+
 JobListener = Callable[["JobRun", "Sequence[Event]", "Sequence[Command]"], None]
 MakeMaster = Callable[["LogicalGraph", str], "Master"]
 """Makes the master of a job from its graph and its id."""
@@ -140,6 +150,7 @@ class JobRun:
         "cache",
         "crash",
         "draining",
+        "durable",
         "finished",
         "first",
         "gates",
@@ -167,6 +178,7 @@ class JobRun:
         "shared",
         "strict",
         "submitted_at",
+        "unread",
     )
 
     def __init__(
@@ -213,6 +225,8 @@ class JobRun:
         self.on_end: Callable[[JobRun], None] | None = None
         self.afterwards: Afterwards | None = None
         self.shared: SharedSlots | None = None  # stands in for the pool
+        self.durable: OnDisk | None = None  # what keeps it on disk
+        self.unread = False  # nobody has read how it ended, and a failure has to be told
 
     @property
     def master(self) -> Master:
@@ -264,6 +278,11 @@ class JobRun:
             self.afterwards.call()
         if self.on_end is not None:
             self.on_end(self)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and its end is on disk if it is kept there."""
+        return self.finished.is_set() and (self.durable is None or self.durable.settled.is_set())
 
     def dissolve(self) -> None:
         """Let go of an ended job to which no run refers any more."""

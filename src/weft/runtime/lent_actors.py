@@ -23,6 +23,27 @@ def tell_end(handle: ActorHandle, job: JobRun) -> None:
     handle._address.mark_ended(message.partition("\n")[0] or "it was stopped")
 
 
+class BegunActor(Protocol):
+    """An actor of a session that has not ended."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has the resources that it asks for."""
+        ...
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether it holds a worker, which other tasks may wait for."""
+        ...
+
+    def stop(self, *, finish: bool, since: float | None = None) -> None:
+        """Stop the actor and wait for its end; with `finish` it answers the calls that were made before.
+
+        The seconds for that begin at `since`, a time of `RealClock`, or now.
+        """
+        ...
+
+
 @runtime_checkable
 class OfMachines(Protocol):
     """A backend whose tasks run on several machines."""

@@ -187,6 +187,7 @@ class Mapped(Iterator[Any]):
         """Stop what has not been computed. The next read raises RunCancelledError, unless its result is there."""
         self._source = iter(())
         for run in self.runs:
+            run.job.unread = False  # who cancels it wants no more of it
             run.cancel(reason)
 
     def cancel_item(self, index: int, reason: str = "cancelled by its user") -> None:
@@ -207,6 +208,7 @@ class Mapped(Iterator[Any]):
         self._source = iter(())
         self._stopped = True
         for run in self.runs:
+            run.job.unread = False
             run.stop(reason=reason)
 
     def __enter__(self) -> Self:
@@ -403,6 +405,7 @@ class Mapped(Iterator[Any]):
 
     def _error(self, block: Block, index: int) -> Exception:
         """Return the error of an item."""
+        block.run.job.unread = False
         task = f"{block.vertex}[{block.first + index}]"
         try:
             item = shown(block.items[index])

@@ -106,7 +106,8 @@ class Run:
     """One submitted graph: wait for it, watch it, cancel it, read its results.
 
     The session drops an ended run with the last reference to its `Run` and `Results`. A run without references goes on
-    to its end.
+    to its end. A run that has failed is a RuntimeWarning when its last reference goes and nobody has read its result,
+    error or status, or registered a done callback.
     """
 
     __slots__ = ("__weakref__", "_durable", "_job", "_session")
@@ -142,12 +143,14 @@ class Run:
     @property
     def status(self) -> str:
         """new, running, failing, cancelling, concluding, ending, succeeded, failed or cancelled."""
+        if self._job.outcome is not None:
+            self._job.unread = False
         return self._job.inspector.status.value if not self._job.given_up else "failed"
 
     @property
     def done(self) -> bool:
         """Whether the run has ended."""
-        return self._job.finished.is_set() and (self._durable is None or self._durable.settled.is_set())
+        return self._job.over
 
     @property
     def frontend(self) -> str:
@@ -366,7 +369,10 @@ class Run:
         """Return the error of the run; None while it runs or if it succeeded."""
         job = self._job
         outcome = job.outcome
-        if outcome is None or outcome.state == "succeeded":
+        if outcome is None:
+            return None
+        job.unread = False
+        if outcome.state == "succeeded":
             return None
         hint = f"Go on with it: {self.again}" if self.again else ""
         if isinstance(job.crash, UsageError | CapacityError):
@@ -445,6 +451,7 @@ class Run:
 
         self._session.check_process()
         job, stream = self._job, EventStream(self._session.loop.clock)
+        job.unread = False
         self._attach(stream)
         self.when_done(lambda: stream.end(job.outcome.state if job.outcome is not None else "failed"))
         return stream
@@ -479,6 +486,7 @@ class Run:
         An exception of one is a RuntimeWarning.
         """
         functions("callback", [callback])
+        self._job.unread = False
         if not self._session.callbacks.start() and self.done:
             call_back(callback, self)
             return
@@ -702,6 +710,7 @@ def no_value(job: JobRun, task: str) -> NotFoundError:
             hint="Read results before the cancel, or run again.",
         )
     if state is JobState.FAILED:
+        job.unread = False
         return NotFoundError(
             f"{task} has no value: {job.graph.name} failed before it was made",
             hint="See run.error() and run.story(). With on_failure=OnFailure.CONTINUE independent tasks still run.",

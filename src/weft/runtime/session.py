@@ -8,6 +8,7 @@ error of the run.
 from __future__ import annotations
 
 import _thread
+import gc
 import itertools
 import os
 import sys
@@ -15,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from msgspec import Struct
 
@@ -23,18 +24,21 @@ from weft.engine.commands import Complete
 from weft.engine.consulting import check_controller, check_managers
 from weft.engine.master import Master
 from weft.engine.ports import FROZEN_S
+from weft.engine.waiting import SLOTS, WORKER
 from weft.graph.logical import VertexKind
 from weft.graph.validate import mark_results, validate
 from weft.model.errors import ConflictError, UsageError
 from weft.model.wording import counted
-from weft.runtime.arguments import functions, rank, shown, whole
+from weft.runtime.arguments import functions, patience, rank, shown, whole
 from weft.runtime.arguments import graph as check_graph
 from weft.runtime.callbacks import CallbackThread
 from weft.runtime.clock import RealClock
+from weft.runtime.interruptible import interruptible_wait
 from weft.runtime.job import JobRun, MakeMaster
 from weft.runtime.kept import KeptValues, NamedValues
 from weft.runtime.loop import Loop
 from weft.runtime.run import SPECIAL, Listener, Results, Run, no_value
+from weft.runtime.unread import is_unread, tell_at_exit, tell_unread
 from weft.store.api import ABSENT
 from weft.store.rows import EdgeValues
 
@@ -51,10 +55,13 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
     from weft.runtime.durable import Durable
     from weft.runtime.history import Historian
+    from weft.runtime.lent_actors import BegunActor
     from weft.store.api import ChunkStore, Column
     from weft.store.blocks import BlockManager
 
 _SERVICE = VertexKind.SERVICE
+_LOOK_S: Final = 0.5
+"""The seconds between looks whether runs wait for the workers of actors."""
 
 
 class BackendPlace(Struct, frozen=True):
@@ -120,6 +127,12 @@ class EngineSession:
         self._closers: list[Callable[[], None]] = []
         self.historian: Historian | None = None
         self._shelf = NamedValues(store)
+        self._begun = 0
+        """The number of runs that were begun."""
+        self.actors: dict[str, BegunActor] = {}
+        """The actors that were begun by `Session.actor` and have not ended, by the id of their run, oldest first."""
+        self._refused: list[RuntimeWarning] = []
+        """Warnings that a filter has made errors, on threads where nobody gets them."""
         self.callbacks = CallbackThread()
         self.task_logs = ""
         """The folder for the output of tasks, if that is kept."""
@@ -139,7 +152,9 @@ class EngineSession:
         """
         functions("listeners", listeners)
         graph, priority = check_graph("submit", graph), rank("priority", priority)
-        return self.start(graph, listeners=listeners, given=given, priority=priority)
+        run = self.start(graph, listeners=listeners, given=given, priority=priority)
+        run.job.unread = True
+        return run
 
     def put(self, values: Iterable[Any], n: int) -> KeptValues:
         """Put `n` values into the store, as the values of a vertex with `n` tasks in later runs.
@@ -232,6 +247,7 @@ class EngineSession:
         job.given = columns or job.given
         job.kept = tuple((given or {}).values())
         job.cache = cache
+        job.durable = durable
         job.listeners = tuple(listeners)
         historian, known = history or (self.historian, "")
         if historian is not None:
@@ -244,6 +260,7 @@ class EngineSession:
         if durable is not None:
             durable.join(job)
         self._jobs[name] = job
+        self._begun += 1
         self.loop.submit(job, pending, durable.gone if durable is not None else None)
         return Run(self, job, durable)
 
@@ -341,6 +358,10 @@ class EngineSession:
 
     def abandon(self, job: JobRun) -> None:
         """Drop a job, now or at its end: nothing refers to its run any more. Safe in a finalizer."""
+        if self._shelf.closed:
+            if os.getpid() == self._process and not sys.is_finalizing():
+                tell_unread(job)
+            return
         self._abandoned.add(job.id)
         if job.finished.is_set():
             self._shelf.later(partial(self._drop, job))
@@ -350,6 +371,10 @@ class EngineSession:
             self._shelf.later(partial(self._drop, job))
 
     def _drop(self, job: JobRun) -> None:
+        try:
+            tell_unread(job)
+        except RuntimeWarning as refused:
+            self._refused.append(refused)
         self._abandoned.discard(job.id)
         self.forget(job)
         job.dissolve()
@@ -358,12 +383,81 @@ class EngineSession:
         """Register `closer`, called when the session is closed, last registered first."""
         self._closers.append(closer)
 
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until no run goes on, nor one that tasks or callbacks begin meanwhile. False: not within `timeout_s`.
+
+        Actors do not count. Ctrl-C ends the wait, not the runs. UsageError as of `Run.wait`.
+        """
+        limit = patience("timeout_s", timeout_s)
+        self.check_process()
+        with self.executor.waiting():
+            return self._wait(limit)
+
+    def _wait(self, limit_s: float | None) -> bool:
+        clock = RealClock()
+        end = None if limit_s is None else clock.now() + limit_s
+        while True:
+            begun = self._begun
+            for job in self._awaited_jobs():
+                left = None if end is None else max(end - clock.now(), 0.0)
+                # That of a durable run also waits for the thread that calls what follows its end.
+                if not interruptible_wait((job.durable or job.finished).wait, left):
+                    return False
+            self.loop.settle()
+            self.callbacks.settle()
+            if self._begun == begun:
+                return True
+
+    def _awaited_jobs(self) -> list[JobRun]:
+        """Return the jobs that may not have ended, without those of actors."""
+        jobs = list(self._jobs.values())
+        return [job for job in jobs if (job.durable or not job.finished.is_set()) and job.id not in self.actors]
+
+    def _finish(self) -> None:
+        """Wait for the runs, then let the actors answer their calls and end.
+
+        Actors whose workers all runs wait for end first.
+        """
+        with self.executor.waiting():
+            while not self._wait(_LOOK_S if self.actors else None):
+                if self._wait_for_actors():
+                    self._end_actors([actor for actor in list(self.actors.values()) if actor.has_worker])
+            while self.actors:
+                self._end_some_actors()
+
+    def _end_some_actors(self) -> None:
+        """End the actors, the latest first, which may call the others; those that have not begun wait for workers."""
+        every = list(reversed(self.actors.values()))
+        self._end_actors([actor for actor in every if actor.begun] or every)
+
+    @staticmethod
+    def _end_actors(actors: Sequence[BegunActor]) -> None:
+        since = RealClock().now()
+        for actor in actors:
+            actor.stop(finish=True, since=since)
+
+    def _wait_for_actors(self) -> bool:
+        """Return whether nothing goes on but what waits for workers, which only actors hold."""
+        if self.loop.slots.grows or not any(actor.has_worker for actor in list(self.actors.values())):
+            return False
+        return all(
+            not job.leases and any(wait.kind in (SLOTS, WORKER) for wait in self.loop.waits(job, ""))
+            for job in self._awaited_jobs()
+            if not job.over
+        )
+
     def close(self) -> None:
         """Cancel all runs, end all workers, drop all values. A second call does nothing.
 
-        Tasks get their grace period, unless a KeyboardInterrupt left a run behind: then the close does not wait for
-        them.
+        It does not wait for work that goes on: `wait` does, and the end of a `with` block without an error, which then
+        also lets actors answer the calls that were made. Tasks get their grace period, unless a KeyboardInterrupt left
+        a run behind: then the close does not wait for them.
         """
+        self._close()
+        if self._refused:
+            raise self._refused.pop(0)
+
+    def _close(self) -> None:
         if self._closed:
             return
         self._closed = True
@@ -378,10 +472,15 @@ class EngineSession:
             for job in live:
                 job.finished.wait(timeout=30)
         self.callbacks.close()
+        if any(is_unread(job) for job in list(self._jobs.values())):
+            gc.collect()  # the run may only be a part of a cycle, as of a map that was read in part
         for job in list(self._jobs.values()):
             self.executor.close_job(job)
         self.executor.close()
         self._shelf.close()
+        for job in self._jobs.values():
+            if job.unread:
+                tell_at_exit(job)
         self.store.close()
         for closer in reversed(self._closers):
             closer()
@@ -415,5 +514,15 @@ class EngineSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.leaving = self.leaving or (kind is not None and issubclass(kind, KeyboardInterrupt))
+        if kind is not None:
+            self.leaving = self.leaving or issubclass(kind, KeyboardInterrupt)
+            self._close()
+            return
+        try:
+            if not self._closed and os.getpid() == self._process:
+                self._finish()
+        except BaseException as error:
+            self.leaving = self.leaving or isinstance(error, KeyboardInterrupt)
+            self._close()
+            raise
         self.close()

@@ -6,15 +6,16 @@ import atexit
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import ExitStack
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from weft.frontends.tensors import sources
 from weft.frontends.tensors.arrays import runners
-from weft.frontends.tensors.arrays.executables import Watch, execute, fetch, waiting
+from weft.frontends.tensors.arrays.executables import Computation, Watch, execute, fetch, waiting
 from weft.frontends.tensors.arrays.registry import named, public
 from weft.frontends.tensors.chunks import Grid, known
 from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
@@ -25,6 +26,7 @@ from weft.model.errors import NotFoundError, UsageError
 from weft.operators.blas import shared_by
 from weft.operators.namespaces import NUMPY, checked
 from weft.operators.regions import raised_errors
+from weft.runtime.interruptible import interruptible_wait
 from weft.runtime.kept import KeptValues
 from weft.runtime.progress import can_show
 
@@ -95,6 +97,8 @@ class TensorSession:
         self._lock = threading.Lock()
         self._placed: WeakKeyDictionary[Any, KeptValues] = WeakKeyDictionary()
         self._named: dict[str, Any] = {}
+        self.computations: WeakSet[Computation] = WeakSet()
+        """Those that were begun in the background with this session."""
         self.call_scheduler: Any = None  # set by weft.remote, which imports this package
 
     @property
@@ -201,9 +205,12 @@ class TensorSession:
 
     def close(self) -> None:
         """End the workers and drop all values."""
+        self._forget()
+        self.engine.close()
+
+    def _forget(self) -> None:
         runners.forget(self)
         self._named.clear()
-        self.engine.close()
 
     stop_server = close
 
@@ -215,7 +222,16 @@ class TensorSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         runners.swap(self._before)
-        self.close()
+        with ExitStack() as undo:
+            undo.push(self.engine.__exit__)
+            undo.callback(self._forget)
+            if kind is None:
+                self._finish()
+
+    def _finish(self) -> None:
+        """Wait for the computations in the background."""
+        going = list(self.computations)
+        interruptible_wait(lambda limit_s: not wait(going, limit_s).not_done)
 
 
 class _Slices:

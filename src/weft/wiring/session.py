@@ -56,6 +56,9 @@ _SETTLE_S: Final = 60.0
 class Session(runtime.EngineSession):
     """Workers and a store, shared by jobs. A context manager, or call `close`.
 
+    A `with` block that ends without an error waits for the runs that were begun in it, whoever reads them, and lets
+    actors answer their calls; then it closes the session. One that ends by an exception cancels them, as `close` does.
+
     `backend` is "threads" (for work that releases the GIL; the default), "processes", "ray" (worker processes at the
     machines of a Ray cluster, see docs/clusters.md), "simulator" (tasks compute one after another, and take one virtual
     second each), or an executor. `workers` is the number of tasks that run at a
@@ -222,6 +225,7 @@ class Session(runtime.EngineSession):
         source = GraphSource(graph, projection_of(graph.frontend), Settings().user_name, self._about)
         priority = arguments.rank("priority", priority)
         run = self._settled_at_close(begin_graph(self._state, source, self, listeners)).run
+        run.job.unread = True
         if priority:
             run.priority = priority
         return run
@@ -348,8 +352,9 @@ class Session(runtime.EngineSession):
 
         `handle.method(...)` returns a `concurrent.futures.Future`. Pass the handle to tasks as one of their `params`.
         The options are those of `weft.runtime.actors.ActorFields`: `name`, `kwargs`, `max_concurrency`, `max_pending`,
-        `restarts` and `resources`. Without a core the actor runs in this process; with one it takes a worker. It ends
-        with `weft.stop_actor(handle)`, with the `with` block of the handle, or with the session. UsageError: a durable
+        `restarts`, `resources` and `finish_s`. Without a core the actor runs in this process; with one it takes a
+        worker. It ends with `weft.stop_actor(handle)`, with the `with` block of the handle, or with the session; after
+        each of them, if there was no error, it first answers the calls that were made before. UsageError: a durable
         session, a session on another backend than "threads" and "processes", a wrong option.
         """
         from weft.runtime.actors import begin_actor

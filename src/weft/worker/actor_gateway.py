@@ -2,8 +2,9 @@
 of a relay if the machines cannot reach it.
 
 The folder of an actor is on the machine of its program. A process of another machine connects there, proves the
-secret of the actor, and asks for one thing: to be connected with the actor, to know why it has ended, or, as the task
-of the actor itself, to tell where it listens or that it has ended. All calls go by the machine of the program.
+secret of the actor, and asks for one thing: to be connected with the actor, to know why it has ended, to tell that its
+calls wait for the actor to begin, or, as the task of the actor itself, to tell where it listens or that it has ended,
+or to know whether calls wait for it. All calls go by the machine of the program.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.model.errors import ForbiddenError
+from weft.model.patterns import late_pattern
 from weft.store.handshake import PATIENCE_S, PURPOSE_BYTES, dial_tcp, prove, receive_exactly
 from weft.worker.actors import GATEWAY, NAME_BYTES, ActorAddress, ask, dials, gateways, reach, reply
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _BLOCK: Final = 1 << 16
 _BACKLOG: Final = 128
+_TOKEN: Final = late_pattern("[0-9a-f]{16}")
+"""The name of a caller whose calls wait."""
 
 
 Greet = Callable[[socket.socket], None]
@@ -116,14 +120,23 @@ class ActorGateway:
 
     def _answer(self, sock: socket.socket, address: ActorAddress, wish: Mapping[str, Any]) -> None:
         """Do what a process of another machine asks for."""
-        if wish["what"] == "place":
+        what = wish["what"]
+        if wish["beginning"] != address.number:  # an earlier run of the graph, which has ended
+            reply(sock, {"reason": "its run has ended", "there": False, "awaited": False})
+        elif what == "place":
             address.tell_place(str(wish["host"]), int(wish["port"]))
             reply(sock, {})
-        elif wish["what"] == "end":
+        elif what == "end":
             address.mark_ended(str(wish["reason"]))
             reply(sock, {})
-        elif wish["what"] == "ended":
+        elif what == "ended":
             reply(sock, {"reason": address.ended()})
+        elif what == "waiting":
+            if _TOKEN.fullmatch(str(wish["token"])):
+                address.note_waiting(str(wish["token"]), None, over=bool(wish["over"]))
+            reply(sock, {})
+        elif what == "awaited":
+            reply(sock, {"awaited": address.is_awaited()})
         elif (there := reach(address)) is None:
             reply(sock, {"there": False})
         else:
@@ -134,7 +147,7 @@ class ActorGateway:
 
 
 def _join(one: socket.socket, other: socket.socket) -> None:
-    """Hand on what either end of two connections sends, until one of them ends."""
+    """Hand on what either end of two connections sends, until both have ended."""
     back = threading.Thread(target=_hand_on, args=(other, one), name="weft-actor-answers", daemon=True)
     back.start()
     _hand_on(one, other)
@@ -142,12 +155,15 @@ def _join(one: socket.socket, other: socket.socket) -> None:
 
 
 def _hand_on(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
+    """Hand on what comes, and its end; if one of the two breaks, end both directions."""
+    try:
         while block := source.recv(_BLOCK):
             sink.sendall(block)
-    for end in (source, sink):
-        with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
 
 # --------------------------------------------------------------------------------------------------------- lending

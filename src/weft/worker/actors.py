@@ -5,6 +5,10 @@ of a cluster, at a port that it tells there; processes of other machines go by a
 (`weft.worker.actor_gateway`). Each calling thread has a connection
 of its own, on which its calls run in the order in which they were made. Both ends prove the secret of the actor before
 anything is unpickled. An `ActorHandle` names the folder and the secret; it travels in the parameters of a vertex.
+
+An actor of a graph begins again with each run, in the same folder: its address has the number of the beginning, and so
+have the names of the files there. Before an ordinary end the actor tells its callers; each shuts its direction of the
+connection, behind its last call, and the actor ends when all have done so and have their answers.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import itertools
 import json
 import os
 import pickle
+import select
 import shutil
 import socket
 import struct
@@ -21,12 +26,12 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any, Final, NamedTuple, Self
+from time import monotonic, sleep, time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from weakref import WeakSet
 
 from weft.model.errors import ActorEndedError, ForbiddenError, ProgramError, TaskError, UsageError
 from weft.model.failures import Failure
@@ -34,7 +39,12 @@ from weft.model.raised import as_raised
 from weft.model.suggestions import did_you_mean
 from weft.store.handshake import PATIENCE_S, Dial, dial_tcp, prove, receive_exactly
 from weft.worker.channel import Channel, dumps
+from weft.worker.futures import TellingFuture
 from weft.worker.group import ProcessId, is_alive, process_id
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from types import TracebackType
 
 PURPOSE: Final = b"actor"
 GATEWAY: Final = b"gateway"
@@ -56,15 +66,29 @@ _OWNER: Final = "owner"
 _FOLDER: Final = "weft-actor-"
 ENDED: Final = "ended"
 """The name of the file with the reason of its end."""
-VALUE, ERROR = range(2)
-"""The kinds of answers."""
+_BEGINNING: Final = "beginning"
+"""The name of the file with the number of the latest beginning."""
+_WAITING: Final = "waiting"
+"""The first part of the names of files of callers whose calls wait for the actor to begin."""
+STOPPED: Final = "it was stopped"
+"""The reason of an ordinary end."""
+VALUE, ERROR, ENDING = range(3)
+"""The kinds of answers; the last one asks the caller to make no more calls."""
+NO_CALL: Final = -1
+"""The number, in place of that of a call, of the order to end and of what the actor says by itself."""
+FINISH_S: Final = 60.0
+"""The seconds that an ordinary end waits for the answers of calls."""
+_LOOK_S: Final = 0.2
+_ANSWERS_S: Final = 10.0
+"""The seconds in which the threads of callers take the last answers."""
 
 
 class ActorAddress(NamedTuple):
     """The place of an actor: its name, a private folder of one machine, and a secret.
 
     `methods` are those that can be called. A caller waits while `most_pending` of its calls have no answer.
-    `gateway` is the entrance to the program, for other machines.
+    `gateway` is the entrance to the program, for other machines. `beginning` counts the runs of the graph that has the
+    actor, as far as they were known when the address was sent.
     """
 
     name: str
@@ -74,9 +98,19 @@ class ActorAddress(NamedTuple):
     methods: tuple[str, ...]
     most_pending: int
     gateway: tuple[str, int] | None = None
+    beginning: int = 0
 
     def __reduce__(self) -> tuple[type[ActorAddress], tuple[Any, ...]]:
-        return ActorAddress, (*self[:-1], self.gateway or gateways.get(self.folder))
+        return ActorAddress, (*self[:-2], self.gateway or gateways.get(self.folder), self.number)
+
+    @property
+    def number(self) -> int:
+        """The number of the beginning, 0 for an actor of a session."""
+        return max(self.beginning, _beginnings.get(self.folder, 0))
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file of this beginning."""
+        return Path(self.folder, f"{name}-{self.number}")
 
     @property
     def key(self) -> bytes:
@@ -104,9 +138,18 @@ class ActorAddress(NamedTuple):
                 return "its program cannot be reached"
             return None if found["reason"] is None else str(found["reason"])
         try:
-            return Path(self.folder, ENDED).read_text(encoding="utf-8") or None
+            return self.file(ENDED).read_text(encoding="utf-8") or None
         except OSError:
-            return None if Path(self.folder).is_dir() else "the program has dropped it"
+            if not Path(self.folder).is_dir():
+                return "the program has dropped it"
+        return "its run has ended" if self.number and self._latest() != self.number else None
+
+    def _latest(self) -> int:
+        """Return the number of the latest beginning."""
+        try:
+            return int(Path(self.folder, _BEGINNING).read_text())
+        except (OSError, ValueError):  # removed meanwhile
+            return 0
 
     def tell_place(self, host: str, port: int) -> None:
         """Let callers connect to an actor on another machine. OSError: the program has dropped it."""
@@ -114,27 +157,29 @@ class ActorAddress(NamedTuple):
             asked(self, {"what": "place", "host": host, "port": port})
             return
         self.forget_end()
-        made = Path(self.folder, f".{PLACE}")
+        made = self.file(f".{PLACE}")
         made.write_text(json.dumps([host, port]))
-        made.replace(Path(self.folder, PLACE))
+        made.replace(self.file(PLACE))
 
     def forget_end(self) -> None:
         """Forget how an earlier attempt ended, and where it was."""
         for name in (ENDED, SOCKET, PLACE):
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.folder, name))
+            self.file(name).unlink(missing_ok=True)
 
     def begin_again(self) -> bool:
-        """Forget an earlier end, so that calls wait for the actor to begin; return whether the folder had to be made.
+        """Let calls wait for the actor of a new run to begin; return whether the folder had to be made.
 
         OSError: the folder cannot be made.
         """
-        try:
+        made = not Path(self.folder).is_dir()
+        if made:
             os.mkdir(self.folder, 0o700)
-        except FileExistsError:
-            self.forget_end()
-            return False
-        return True
+        self.forget_end()
+        _beginnings[self.folder] = self.number + 1
+        new = self.file(f".{_BEGINNING}")
+        new.write_text(str(self.number))
+        new.replace(Path(self.folder, _BEGINNING))
+        return made
 
     def mark_ended(self, reason: str) -> None:
         """Let later calls fail with a reason; the first reason stays."""
@@ -142,9 +187,49 @@ class ActorAddress(NamedTuple):
             with suppress(OSError, ForbiddenError):
                 asked(self, {"what": "end", "reason": reason})
             return
-        with suppress(OSError), open(Path(self.folder, ENDED), "x", encoding="utf-8") as file:
+        with suppress(OSError), open(self.file(ENDED), "x", encoding="utf-8") as file:
             file.write(reason)
 
+    def tell_waiting(self, token: str, *, over: bool = False) -> None:
+        """Tell that calls of a caller, named by a token, wait for the actor to begin, or that they do no longer."""
+        if not self.here:
+            with suppress(OSError, ForbiddenError):
+                asked(self, {"what": "waiting", "token": token, "over": over})
+            return
+        self.note_waiting(token, process_id(os.getpid()), over=over)
+
+    def note_waiting(self, token: str, process: ProcessId | None, *, over: bool) -> None:
+        """Make or remove the file of a caller whose calls wait; `process` is that of a caller of this machine."""
+        file = self.file(f"{_WAITING}-{token}")
+        with suppress(OSError):  # the program has dropped it
+            if over:
+                file.unlink(missing_ok=True)
+            else:
+                file.write_text(json.dumps(process))
+
+    def is_awaited(self) -> bool:
+        """Return whether calls wait for the actor to begin, or to begin again."""
+        if not self.here:
+            try:
+                return bool(asked(self, {"what": "awaited"})["awaited"])
+            except (OSError, ForbiddenError):
+                return False
+        return any(_waits(file) for file in Path(self.folder).glob(f"{_WAITING}-*-{self.number}"))
+
+
+def _waits(file: Path) -> bool:
+    """Return whether the caller with a file of `note_waiting` still waits."""
+    try:
+        process = json.loads(file.read_text())
+        return is_alive(ProcessId(*process)) if process else time() < file.stat().st_mtime + CONNECT_S
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, TypeError):  # it is being written
+        return True
+
+
+_beginnings: Final[dict[str, int]] = {}
+"""How often the actors of graphs of this process have begun, by the folder of the actor."""
 
 gateways: Final[dict[str, tuple[str, int]]] = {}
 """The addresses by which other machines reach the actors of this process, by the folder of the actor."""
@@ -182,7 +267,7 @@ def _dialled(address: ActorAddress) -> socket.socket:
 def asked(address: ActorAddress, wish: Mapping[str, Any]) -> dict[str, Any]:
     """Send a wish about an actor of another machine to its program, and return the answer. Errors: see `_dialled`."""
     with _dialled(address) as sock:
-        reply(sock, wish)
+        reply(sock, {**wish, "beginning": address.number})
         return ask(sock)
 
 
@@ -197,12 +282,12 @@ def reach(address: ActorAddress) -> socket.socket | None:
     try:
         if not address.here:
             sock = _dialled(address)
-            reply(sock, {"what": "call"})
+            reply(sock, {"what": "call", "beginning": address.number})
             if not ask(sock)["there"]:
                 sock.close()
                 return None
             return sock
-        place = Path(address.folder, PLACE)
+        place = address.file(PLACE)
         if place.exists():
             host, port = json.loads(place.read_text())
             sock = dials.get(address.folder, dial_tcp)((host, port), PATIENCE_S)
@@ -211,7 +296,7 @@ def reach(address: ActorAddress) -> socket.socket | None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(PATIENCE_S)
         try:
-            sock.connect(os.path.join(address.folder, SOCKET))
+            sock.connect(str(address.file(SOCKET)))
         except OSError:
             sock.close()
             raise
@@ -221,8 +306,8 @@ def reach(address: ActorAddress) -> socket.socket | None:
 
 
 class ActorOptions(NamedTuple):
-    """What the task of an actor is made of: the class with its arguments, the calls that may run at a time, and the
-    number of further attempts.
+    """What the task of an actor is made of: the class with its arguments, the calls that may run at a time, the number
+    of further attempts, and the seconds that an ordinary end waits for answers.
     """
 
     kind: type[Any]
@@ -230,9 +315,22 @@ class ActorOptions(NamedTuple):
     kwargs: Mapping[str, Any]
     max_concurrency: int
     restarts: int = 0
+    finish_s: float = FINISH_S
 
 
 # ------------------------------------------------------------------------------------------------------ its callers
+
+
+class ActorOwner(Protocol):
+    """What has begun an actor that can be stopped by its handle."""
+
+    def stop(self, *, finish: bool) -> None:
+        """Stop the actor and wait for its end; with `finish` it answers the calls that were made before."""
+        ...
+
+    def called(self) -> None:
+        """Take note of a call: whoever made it learns of the end of the actor."""
+        ...
 
 
 class ActorHandle:
@@ -240,12 +338,14 @@ class ActorHandle:
 
     Arguments and results are copied. The calls of one thread run in their order. `Future.result` raises what the method
     raised, as a TaskError that is also of its class, with the traceback of the actor as its cause; ActorEndedError
-    after the end of the actor. As a context manager, it stops an actor of `Session.actor` at the end.
+    after the end of the actor. An exception that nobody has read is a RuntimeWarning when its future goes. As a context
+    manager, it stops an actor of `Session.actor` at the end, as `stop_actor`; after an exception at once, without
+    answers to the calls that have none.
     """
 
     def __init__(self, address: ActorAddress) -> None:
         self._address = address
-        self._stop: Callable[[], None] | None = None
+        self._owner: ActorOwner | None = None
 
     def __getattr__(self, name: str) -> Callable[..., Future[Any]]:
         if name.startswith("_") or name not in self._address.methods:
@@ -262,20 +362,54 @@ class ActorHandle:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        stop_actor(self)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _owner_of(self).stop(finish=kind is None)
 
 
 def stop_actor(handle: ActorHandle) -> None:
-    """Stop an actor of `Session.actor`, and wait for its end. UsageError: this handle has not begun it, or is none."""
+    """Stop an actor of `Session.actor`, and wait for its end.
+
+    It answers the calls that this program and its tasks have made before, for at most as many seconds as its option
+    `finish_s` says; later calls, and those that have no answer then, fail with ActorEndedError. UsageError: this handle
+    has not begun it, or is none.
+    """
     if not isinstance(handle, ActorHandle):
         raise UsageError(f"stop_actor takes the handle of an actor, and was given {handle!r}")
-    if handle._stop is None:
+    _owner_of(handle).stop(finish=True)
+
+
+def _owner_of(handle: ActorHandle) -> ActorOwner:
+    if handle._owner is None:
         raise UsageError(
             f"{handle!r} was not begun by this process as an actor of a session",
             hint="An actor of a graph ends with its last consumer.",
         )
-    handle._stop()
+    return handle._owner
+
+
+def finish_calls(address: ActorAddress, seconds: float) -> None:
+    """Have an actor of a session answer the calls that were made, and take no more; wait so many seconds for that."""
+    end = monotonic() + seconds
+    while address.is_awaited() and address.ended() is None and monotonic() < end:
+        sleep(_POLL_S)
+    found = _connected(address)
+    if found is None:  # it has not begun, and nobody has called it; or it has ended
+        return
+    channel, sock = found
+    with sock, suppress(OSError):
+        channel.send((NO_CALL, "", b""))
+        while monotonic() < end and not select.select((sock,), (), (), _LOOK_S)[0]:
+            pass
+
+
+def await_answers(address: ActorAddress) -> None:
+    """Wait until the callers in this process have taken the answers of an actor that has ended."""
+    end = monotonic() + _ANSWERS_S
+    for thread in list(_listening.pop(address.folder, ())):
+        if thread is not threading.current_thread():
+            thread.join(max(end - monotonic(), 0.0))
 
 
 def new_address(kind: type[Any], name: str, most_pending: int) -> ActorAddress:
@@ -309,6 +443,7 @@ def handle_of(address: ActorAddress) -> ActorHandle:
 def _remove(folder: str, process: int) -> None:
     if os.getpid() == process:  # a fork has no part in it
         shutil.rmtree(folder, ignore_errors=True)
+        _listening.pop(folder, None)
 
 
 def _call(handle: ActorHandle, method: str, /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -318,6 +453,8 @@ def _call(handle: ActorHandle, method: str, /, *args: Any, **kwargs: Any) -> Fut
         body = fitting(dumps((args, kwargs)))
     except Exception as error:
         raise ProgramError(f"the arguments of {address.name}.{method} cannot be sent: {error}") from error
+    if handle._owner is not None:
+        handle._owner.called()
     while True:
         future = _line_to(handle).call(method, body)
         if future is not None:
@@ -334,9 +471,10 @@ def fitting(body: bytes) -> bytes:
 class _Calls:
     """The calls of one connection that have no answer, until it is `over`."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, name: str, most: int) -> None:
         self.room = threading.BoundedSemaphore(most)
         self.over = False
+        self._name = name
         self._futures: dict[int, tuple[str, Future[Any]]] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -348,7 +486,8 @@ class _Calls:
             if self.over:
                 self.room.release()
                 return None
-            number, future = next(self._numbers), Future[Any]()
+            number, future = next(self._numbers), TellingFuture()
+            future.about = f"{self._name}.{method}()"
             self._futures[number] = method, future
         future.set_running_or_notify_cancel()
         return number, future
@@ -374,6 +513,7 @@ class _Link:
 
     def __init__(self) -> None:
         self.closed = False
+        self.ending = False
         self._lock = threading.Lock()
         self._early: list[tuple[int, str, bytes]] = []
         self._channel: Channel | None = None
@@ -394,6 +534,28 @@ class _Link:
             early, self._early = self._early, []
             for call in early:
                 channel.send(call)
+        if self.closed:
+            self._end_calls()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the thread of the calls has ended, and no call of it waits to be sent."""
+        return self.closed and not self._early
+
+    def make_no_more(self) -> None:
+        """Tell the actor, behind the last call, that no more come."""
+        self.ending = True
+        # The thread that takes answers must not wait for one that sends.
+        threading.Thread(target=self._end_behind_calls, name="weft-actor-end", daemon=True).start()
+
+    def _end_behind_calls(self) -> None:
+        with self._lock:
+            self._end_calls()
+
+    def _end_calls(self) -> None:
+        assert self._sock is not None
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_WR)
 
     @property
     def gone(self) -> bool:
@@ -408,13 +570,14 @@ class _Link:
             return True
 
     def hang_up(self, process: int) -> None:
-        """End the connection; in a fork, which shares it with its parent, only the fork's part of it."""
+        """Send no more calls; answers still come. In a fork, which shares the connection with its parent, close only
+        the fork's part of it.
+        """
         self.closed = True
         if self._sock is None:
             return
         if os.getpid() == process:
-            with suppress(OSError):
-                self._sock.shutdown(socket.SHUT_RDWR)
+            self._end_calls()
         else:
             self._sock.close()
 
@@ -425,15 +588,24 @@ class _Line:
     def __init__(self, handle: ActorHandle) -> None:
         address = handle._address
         self._link = _Link()
-        self._calls = _Calls(address.most_pending)
+        self._calls = _Calls(address.name, address.most_pending)
         self.process = os.getpid()
+        self.number = address.number
         found = _connected(address)
+        if found is None and self.number:  # it has its place already, and would end with the tasks that call it
+            found = _awaited(address, self._link)
         if found is None and (reason := address.ended()) is not None:
             raise _ended(address.name, reason)
+        token = ""
         if found is not None:
             self._link.join(*found)
-        listening = (handle, self._link, found, self._calls)  # the folder with the reason of its end stays
-        threading.Thread(target=_listen, args=listening, name=f"{address.name}-answers", daemon=True).start()
+        else:
+            token = os.urandom(8).hex()
+            address.tell_waiting(token)
+        listening = (handle, self._link, found, self._calls, token)  # the folder with the reason of its end stays
+        thread = threading.Thread(target=_listen, args=listening, name=f"{address.name}-answers", daemon=True)
+        _listening.setdefault(address.folder, WeakSet()).add(thread)
+        thread.start()
         weakref.finalize(self, self._link.hang_up, os.getpid()).atexit = False
 
     def call(self, method: str, body: bytes) -> Future[Any] | None:
@@ -450,8 +622,8 @@ class _Line:
 
     @property
     def open(self) -> bool:
-        """Whether the actor has not hung up."""
-        return not (self._calls.over or self._link.gone)
+        """Whether the actor has not hung up, and takes calls."""
+        return not (self._calls.over or self._link.ending or self._link.gone)
 
 
 class _Lines(threading.local):
@@ -462,14 +634,16 @@ class _Lines(threading.local):
 
 
 _lines: Final = _Lines()
+_listening: Final[dict[str, WeakSet[threading.Thread]]] = {}
+"""The threads of this process that take answers, by the folder of the actor."""
 
 
 def _line_to(handle: ActorHandle) -> _Line:
-    """Return the connection of this thread to an actor, a new one after the end of an earlier one or in a fork."""
-    folder = handle._address.folder
-    line = _lines.by_folder.get(folder)
-    if line is None or line.process != os.getpid() or not line.open:
-        line = _lines.by_folder[folder] = _Line(handle)
+    """Return the connection of this thread to an actor; a new one for another beginning, after an end or in a fork."""
+    address = handle._address
+    line = _lines.by_folder.get(address.folder)
+    if line is None or line.number != address.number or line.process != os.getpid() or not line.open:
+        line = _lines.by_folder[address.folder] = _Line(handle)
     return line
 
 
@@ -490,10 +664,12 @@ def _connected(address: ActorAddress) -> tuple[Channel, socket.socket] | None:
 def _awaited(address: ActorAddress, link: _Link) -> tuple[Channel, socket.socket] | None:
     """Wait until an actor begins, or begins again, and connect to it. None: it has ended, or nobody waits for it."""
     end = monotonic() + CONNECT_S
-    while not link.closed and address.ended() is None:
+    while not link.is_idle:
         found = _connected(address)
         if found is not None:
             return found
+        if address.ended() is not None:
+            break
         if monotonic() > end:
             address.mark_ended(f"it did not begin within {CONNECT_S:g} s")
             break
@@ -507,17 +683,25 @@ def _ended(name: str, reason: str) -> ActorEndedError:
     )
 
 
-def _listen(handle: ActorHandle, link: _Link, found: tuple[Channel, socket.socket] | None, calls: _Calls) -> None:
-    """Take the answers of an actor until one end hangs up."""
+def _listen(
+    handle: ActorHandle, link: _Link, found: tuple[Channel, socket.socket] | None, calls: _Calls, token: str
+) -> None:
+    """Take the answers of an actor until it hangs up. With a token, the actor is waited for first."""
     address = handle._address
-    if found is None and (found := _awaited(address, link)) is not None:
-        with suppress(OSError):  # it has hung up already
-            link.join(*found)
+    if token:
+        found = _awaited(address, link)
+        if found is not None:
+            with suppress(OSError):  # it has hung up already
+                link.join(*found)
+        address.tell_waiting(token, over=True)
     if found is not None:
         channel, sock = found
         while (message := channel.receive()) is not None:
             number, kind, body = message
-            _settle(address.name, *calls.take(number), kind, body)
+            if kind == ENDING:
+                link.make_no_more()
+            else:
+                _settle(address.name, *calls.take(number), kind, body)
         sock.close()
     left = calls.end()
     reason = address.ended() or "its process or its attempt has ended"

@@ -215,8 +215,12 @@ class WorkerTaskContext:
         if lease.stop:
             callback()
 
+    def drains(self) -> bool:
+        """Whether this is a service that was stopped because its last consumer has ended."""
+        return bool(self.lease.drains)
+
     def stops_within(self, seconds: float) -> None:
-        """Let a stop of this task take so long; a thread is never killed anyway."""
+        """Let a stop of this task take so long."""
         self.lease.patience = int(seconds * 1000)
 
     def endpoints(self, service: str) -> list[Any]:

@@ -22,8 +22,9 @@ class WorkerLease:
     `pos`, or where the worker follows a list (`follow`), the number of values that it has made.
 
     `race` is the backend's record of another lease of the same tasks. `committing` is set while outputs are put into
-    the store. `late` is set by a stop after the time limit: later values do not count. `gate` is the commit barrier,
-    which is passed before any visible effect. `logs` is the folder for the output of its tasks, "" if it is not kept.
+    the store. `late` is set by a stop after the time limit: later values do not count. `drains` is set by the stop of a
+    service whose last consumer has ended. `gate` is the commit barrier, which is passed before any visible effect.
+    `logs` is the folder for the output of its tasks, "" if it is not kept.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class WorkerLease:
         "codes",
         "committing",
         "cone",
+        "drains",
         "gate",
         "hi",
         "host",
@@ -82,6 +84,7 @@ class WorkerLease:
         self.logs = ""
         self.pos = lo
         self.stop = False
+        self.drains = False
         self.todo: list[Any] | None = None
         self.made: list[Any] = []
         self.late = False

@@ -20,7 +20,8 @@ PAGE_BYTES: Final = 1 << 16
 
 class SharedPage(ctypes.Structure):
     """The shared view of the running lease: the current unit, the end, the stop flag, and the milliseconds that a stop
-    of it may take (0: the grace period); and a count of the watch thread.
+    of it may take (0: the grace period); a count of the watch thread; and whether the stop is that of a service whose
+    last consumer has ended.
 
     The protocol is that of `WorkerLease`: the worker writes `pos` before it reads `hi`, the other side lowers `hi`
     before it reads `pos`. Fields are aligned 8 bytes, so that each is written in one go.
@@ -32,12 +33,14 @@ class SharedPage(ctypes.Structure):
         ("stop", ctypes.c_int64),
         ("beats", ctypes.c_int64),
         ("patience", ctypes.c_int64),
+        ("drains", ctypes.c_int64),
     )
     pos: int
     hi: int
     stop: int
     beats: int
     patience: int
+    drains: int
 
 
 class SharedPageLease(SharedPage):

@@ -267,7 +267,7 @@ def test_nothing_is_unpickled_for_a_caller_without_the_secret():
         folder = Path(counter._address.folder)
         assert folder.stat().st_mode & 0o077 == 0
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(str(folder / "socket"))
+            sock.connect(str(counter._address.file("socket")))
             sock.settimeout(PATIENCE_S)
             with pytest.raises((ForbiddenError, OSError)):
                 prove(sock, b"wrong", PURPOSE, serves=False)
@@ -304,8 +304,8 @@ def test_a_call_returns_at_once_and_waits_for_the_actor_to_begin():
         assert second.order().result(PATIENCE_S) == list(range(100))
         third = session.actor(Counter, resources=own)
         waits = third.add(1)
-    with pytest.raises(ActorEndedError, match="the actor Counter has ended"):
-        waits.result(PATIENCE_S)
+        assert not waits.done()
+    assert waits.result(0) == 1  # at the end of the session it got the core of the second
 
 
 def test_a_graph_with_an_actor_runs_again_with_a_new_object(session):

@@ -45,6 +45,7 @@ def test_runs_of_several_sessions_come_together(session, threads):
     runs = [begin(session, double, range(20)), begin(threads, double, range(20)), begin(session, three_fails, [3])]
     assert set(weft.as_completed(runs, timeout_s=DEADLINE_S)) == set(runs)
     assert all(run.done for run in runs)
+    assert [run.status for run in runs] == ["succeeded", "succeeded", "failed"]
     assert list(weft.as_completed([*runs, runs[0]])) == runs
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -15,6 +14,7 @@ from weft.frontends.tensors.arrays.options import options
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.nodes import Computable
 from weft.model.errors import RunCancelledError, UsageError
+from weft.worker.futures import TellingFuture
 
 here = threading.local()
 """The slot of the current thread: `waits` gives it back during a wait."""
@@ -65,8 +65,13 @@ class Watch:
 
 
 @public()
-class Computation(Future[Any]):
-    """A computation in the background: a `concurrent.futures.Future` that can be stopped while it runs."""
+class Computation(TellingFuture):
+    """A computation in the background: a `concurrent.futures.Future` that can be stopped while it runs.
+
+    An exception that nobody has read is a RuntimeWarning when the last reference goes.
+    """
+
+    about = "a computation"
 
     def __init__(self, work: Callable[[Watch], Any], watch: Watch) -> None:
         super().__init__()
@@ -189,7 +194,10 @@ def execute(
     if wait:
         return work(watch)
     session = session or runners.found()  # of this thread, not of the one that waits
-    return Computation(work, watch)
+    made = Computation(work, watch)
+    if session is not None and hasattr(session, "computations"):
+        session.computations.add(made)
+    return made
 
 
 @public()
