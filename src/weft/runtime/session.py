@@ -474,10 +474,10 @@ class EngineSession:
         self.callbacks.close()
         if any(is_unread(job) for job in list(self._jobs.values())):
             gc.collect()  # the run may only be a part of a cycle, as of a map that was read in part
+        self._shelf.close()  # before the workers, which it tells what it frees
         for job in list(self._jobs.values()):
             self.executor.close_job(job)
         self.executor.close()
-        self._shelf.close()
         for job in self._jobs.values():
             if job.unread:
                 tell_at_exit(job)

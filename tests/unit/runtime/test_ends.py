@@ -284,3 +284,9 @@ def test_a_computation_that_nobody_reads_is_told():
 
     with pytest.warns(RuntimeWarning, match="nobody has read the error of a computation: .*no part") as told:
         until_told()
+
+
+def test_what_is_freed_at_the_end_is_freed_before_the_workers_end():
+    size = 8 << 20
+    with weft.Session("processes", workers=2, memory="64MiB") as session:  # a thread with an error fails this test
+        assert sum(map(len, session.map(bytes, [size] * 16, progress=False).results())) == 16 * size
