@@ -141,6 +141,20 @@ def test_a_plan_tells_what_would_start_and_whether_it_fits(place):
     assert job["replicas"][1]["requests"] == {"cpu": 0.1, "memory": 64 << 20}
 
 
+def test_a_plan_replaces_the_variables_of_commands_that_are_known(place):
+    worker = replica("train $(RATE) $(ME) $(IP) $(NONE) $$(RATE)", 2, policy="OnFailure")
+    worker["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "RATE", "value": "0.1"},
+        {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    place.job(tfjob(Worker=worker))
+    code, out, err = place.weft("plan", "run.yaml", "--isolation", "ports")
+    assert code == 0, err
+    words = " ".join(out.split())
+    assert "worker 2 OnFailure, no limit 2222 sh -c 'train 0.1 $(ME) <status.podIP> $(NONE) $(RATE)'" in words
+
+
 def test_a_plan_of_what_cannot_run_has_the_reason_and_the_exit_code_of_the_run(place):
     large = replica("true", 3)
     large["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500"}}

@@ -548,6 +548,24 @@ class LocalJobs:
         masked = {*made.secrets, *secrets_of(replica.template, self.files), *steps}
         return dict(made.values), sorted(masked, key=len, reverse=True)
 
+    def planned_environment(
+        self, replica: Replica, container: Container, endpoints: Endpoints | None
+    ) -> Mapping[str, str]:
+        """Return the variables of a container as far as they are known before a run, with those that follow from
+        `endpoints`. Values with secrets are masked.
+        """
+        job = self._groups[replica.job, replica.type].job
+        added: tuple[EnvVar, ...] = ()
+        if endpoints is not None:
+            added = environment_of(job, replica.type, replica.index, container, endpoints)
+            added += tuple(mpi.local_variables(job, replica.type, MPI_FOLDER, loopback=False))
+        facts = replace(self._facts(replica, container), ip="<status.podIP>", uid="<metadata.uid>")
+        made = expanded((*container.env, *added), container.env_from, facts, self.files)
+        masked = {*made.secrets, *secrets_of(replica.template, self.files)}
+        return {
+            name: "***" if any(secret in value for secret in masked) else value for name, value in made.values.items()
+        }
+
     def words(
         self, replica: Replica, container: Container, words: Sequence[str], environment: Mapping[str, str]
     ) -> list[str]:
