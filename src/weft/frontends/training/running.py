@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.frontends.training import mpi
-from weft.frontends.training.compiler import POD, SCALABLE, groups_of, requests_of
+from weft.frontends.training.compiler import POD, groups_of, requests_of
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import endpoints_of, loopback_warnings
 from weft.frontends.training.engine_images import EngineImages
@@ -401,7 +401,7 @@ class LocalJobs:
         if not is_ours(job):
             return count, count, f"{job.policy.managed_by} manages {job.kind} {job.name}"
         if not group.scalable:
-            return count, count, f"{about} is one of a fixed number; {', '.join(SCALABLE)} can be scaled"
+            return count, count, f"{about} is one of a fixed number"
         if job.elastic is not None and group.type == "Worker":
             least, most = job.elastic.min_replicas, job.elastic.max_replicas
             return least or 1, most or group.most, f"minReplicas and maxReplicas of the elasticPolicy of {job.name}"
