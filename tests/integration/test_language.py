@@ -482,3 +482,11 @@ def test_a_loaded_pipeline_names_its_steps(place):
     assert loaded.steps == ["lists", "odd", "all"]
     result = run_pipeline(loaded, Settings(workers=1))
     assert not isinstance(result.error, RunCancelledError)
+
+
+def test_a_parameter_by_the_name_of_a_system_variable_is_told_to_have_no_effect(place):
+    step = {"parameters": {"PF_RUN_ID": "mine", "rate": 1}, "command": "echo {{PF_RUN_ID}} {{rate}}"}
+    place.file = place.folder / "shadowed.yaml"
+    place.file.write_text(json.dumps({"name": "p", "entry_points": {"a": step}}))
+    warnings = load_pipeline(str(place.file)).warnings
+    assert warnings == ["step a: its parameter PF_RUN_ID has no effect: the value by this name is the system's"]

@@ -51,6 +51,12 @@ def test_a_grid_is_ranked_by_a_metric(weft):
     assert out.splitlines()[0].split() == ["RUN", "STATE", "lr", "depth", "loss", "TIME", "MESSAGE"]
 
 
+def test_metrics_that_differ_in_late_digits_look_different(weft):
+    out, err = weft("sweep", "run.yaml", "-p", "lr=0.1234567,0.1234568", "--metric", "loss")
+    assert [line.split()[-3] for line in out.splitlines()[1:]] == ["0.12345671", "0.12345681"]
+    assert "succeeded, loss 0.12345681" in err
+
+
 def test_a_sample_has_a_seed(weft):
     sample = ("sweep", "run.yaml", "-p", "depth=1..100", "--sample", "2")
     first = weft.json(*sample, "--seed", "5")

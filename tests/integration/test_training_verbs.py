@@ -141,6 +141,20 @@ def test_a_plan_tells_what_would_start_and_whether_it_fits(place):
     assert job["replicas"][1]["requests"] == {"cpu": 0.1, "memory": 64 << 20}
 
 
+def test_a_plan_replaces_the_variables_of_commands_that_are_known(place):
+    worker = replica("train $(RATE) $(ME) $(IP) $(NONE) $$(RATE)", 2, policy="OnFailure")
+    worker["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "RATE", "value": "0.1"},
+        {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    place.job(tfjob(Worker=worker))
+    code, out, err = place.weft("plan", "run.yaml", "--isolation", "ports")
+    assert code == 0, err
+    words = " ".join(out.split())
+    assert "worker 2 OnFailure, no limit 2222 sh -c 'train 0.1 $(ME) <status.podIP> $(NONE) $(RATE)'" in words
+
+
 def test_a_plan_of_what_cannot_run_has_the_reason_and_the_exit_code_of_the_run(place):
     large = replica("true", 3)
     large["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500"}}
@@ -229,6 +243,11 @@ def live(tmp_path_factory) -> Iterator[Place]:
             2,
             "echo.chief cannot have 2 replicas: it always has 1 (Chief of TFJob echo is one",
         ),
+        (("scale", RUN, "echo.chief=2"), 2, f"{RUN} can be scaled by: echo.worker (0 to 64), elastic.worker (1 to 3)"),
+        (("scale", RUN, "server=2"), 2, f"{RUN} can be scaled by: echo.worker (0 to 64), elastic.worker (1 to 3)"),
+        (("scale", RUN, "echo.worker="), 2, "echo.worker= lacks its number: it can have 0 to 64"),
+        (("scale", f"{RUN}/echo.worker=3"), 2, f"For example: weft scale {RUN} echo.worker=3"),
+        (("scale", f"{RUN}/echo.worker", "3"), 2, f"weft scale {RUN} echo.worker=3"),
         (("scale", RUN, "elastic.worker=4"), 2, "can have 1 to 3 (minReplicas and maxReplicas of the elasticPolicy"),
         (("resume", RUN), 7, "is still running"),
         (("logs", f"{RUN}/echo.worker-7"), 4, "has no replica 'echo.worker-7'"),

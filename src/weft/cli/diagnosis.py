@@ -36,7 +36,7 @@ def doctor(
         return int(ill)
     for finding in findings:
         symbol = "✘" if finding.problem else "!" if finding.hint else "✔"
-        context.out.write(f"{symbol} {clean(finding.what)}\n")
+        context.out.write(f"{symbol} {one_line(finding.what, 400)}\n")
         for line in (finding.problem, finding.hint):
             if line:
                 context.out.write(f"    {one_line(line, 400)}\n")

@@ -56,7 +56,7 @@ def _print(context: CommandContext, plan: JobPlan) -> None:
             (
                 one_line(one.step, 60),
                 str(one.replicas),
-                one.restart_policy,
+                one.restart_policy + (", no limit" if one.unlimited else ""),
                 amounts_text(one.requests),
                 ", ".join(map(str, one.ports)),
                 _command(one),

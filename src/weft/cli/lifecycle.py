@@ -57,7 +57,9 @@ def suspend(
 def scale(run: str, /, *counts: str, as_json: AsJson = False, where: Where, context: Given) -> None:
     """Change the number of replicas of a running training job, or of a step (RUN/STEP)."""
     if not counts:
-        raise UsageError("no number of replicas is given", hint=f"For example: weft scale {run} worker=4")
+        named, _, pair = run.rpartition("/")
+        example = f"{named} {pair}" if named and "=" in pair else f"{run} worker=4"
+        raise UsageError("no number of replicas is given", hint=f"For example: weft scale {example}")
     found = service_of(context, where).scale(run, counts)
     if as_json:
         print_json(context.out, "weft.scale/1", run=found)

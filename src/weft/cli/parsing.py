@@ -253,17 +253,33 @@ class _Reader:
         missing = [*(one.names[0] for one in places), *(one.names[-1] for one in options)]
         if len(missing) == 1:
             about = f" ({places[0].help.rstrip('.')})" if places and places[0].help else ""
+            if places and places[0].kind is Path and (taken := self._taken_file()):
+                about = f": {taken}"
             raise self._wrong(f"{missing[0]} is missing{about}")
         if missing:
             raise self._wrong(f"{', '.join(missing[:-1])} and {missing[-1]} are missing")
+
+    def _taken_file(self) -> str:
+        """Return which option has taken the name of a file for its value, in words; "" if none has."""
+        for one in self.given:
+            values = self.values.get(one.key, ()) if one.many and not one.by_place else ()
+            if file := next((value for value in values if value.endswith(_FILES) and "=" not in value), ""):
+                return f"{one.names[0]} took {file[:100]} as its value; leave out {one.names[0]}"
+        return ""
 
     def _positional(self, positional: list[_Given], args: list[Any], word: str) -> None:
         place = next((one for at, one in enumerate(positional) if one.many or at == len(args)), None)
         if place is None:
             of_run = bool(args) and _OF_RUN in positional[-1].help and "/" not in str(args[-1])
-            meant = f". Did you mean {args[-1]}/{word[:100]}?" if of_run else ""
+            meant = f"{args[-1]}/{word[:100]}" if of_run else self._as_pair(word)
+            meant = f". Did you mean {meant}?" if meant else ""
             raise self._wrong(f"{word[:100]!r} is one word too many{meant}")
         args.append(self._value(place, place.names[0], word))
+
+    def _as_pair(self, word: str) -> str:
+        """Return a word `NAME=VALUE` with the first option that takes such pairs, "" without one."""
+        pairs = [one for one in self.given if one.many and not one.by_place and "NAME=VALUE" in one.help]
+        return f"{pairs[0].names[0]} {word[:100]}" if pairs and "=" in word[1:] else ""
 
     def _option(self, word: str, rest: list[str]) -> list[str]:
         """Parse an option; return the remaining words."""

@@ -18,6 +18,7 @@ from weft.cli.tables import (
 )
 from weft.model.ids import loop_item
 from weft.model.wording import duration, size_text
+from weft.runs.job_reasons import unlimited_text
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
@@ -125,6 +126,8 @@ def _job_row(job: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
         about = job.get("queued") or last.get("message", "")
     if lingering := job.get("lingering"):
         about = f"{about} Its {lingering}."
+    if unlimited := unlimited_text(job):
+        about = f"{about} {unlimited}"
     if "expired_at" in job:
         about = f"{about} Its logs were removed at {moment(job['expired_at'])} (ttlSecondsAfterFinished)."
     return f"{job['kind']} {job['name']}", job["condition"], time, one_line(about, 300)

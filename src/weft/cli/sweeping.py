@@ -23,7 +23,7 @@ from weft.cli.arguments import (
 from weft.cli.planning import warn
 from weft.cli.tables import clean, one_line, print_json, print_table, state_text
 from weft.model.errors import UsageError
-from weft.model.wording import duration
+from weft.model.wording import duration, number_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -167,7 +167,7 @@ def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:
             point.run or "-",
             _state(point, out),
             *(one_line(str(point.parameters[name]), 40) for name in plan.varied),
-            *([("" if point.metric is None else f"{point.metric:g}")] if plan.metric else []),
+            *([("" if point.metric is None else number_text(point.metric))] if plan.metric else []),
             "" if point.seconds is None else duration(point.seconds),
             one_line(point.message, 200),
         )

@@ -10,9 +10,10 @@ from msgspec import Struct, field
 class ReplicaPlan(Struct, frozen=True, kw_only=True):
     """The replicas of one type of a job; `most` is the number to which they can be scaled.
 
-    `command` are the words of the main container before `$(NAME)` is replaced; `problem` says why a container cannot
-    start, with what helps. `stands_for` tells what stands for `image`, `beside` are the names of other containers.
-    `requests` has cores, bytes and GPUs of one replica, `names` the first and the last name.
+    `command` are the words of the main container; `$(NAME)` is replaced where the value is known and the same for all
+    replicas. `problem` says why a container cannot start, with what helps. `stands_for` tells what stands for `image`,
+    `beside` are the names of other containers. `requests` has cores, bytes and GPUs of one replica, `names` the first
+    and the last name. `unlimited`: nothing limits how often it starts again.
     """
 
     type: str
@@ -20,6 +21,7 @@ class ReplicaPlan(Struct, frozen=True, kw_only=True):
     replicas: int
     most: int
     restart_policy: str
+    unlimited: bool = False
     command: tuple[str, ...] = ()
     problem: str = ""
     image: str = ""

@@ -46,6 +46,11 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes:.1f} TiB"
 
 
+def number_text(value: float) -> str:
+    """Return a number with all digits that tell it from others: `0.1234567`, `3`, `1e-07`."""
+    return repr(float(value)).removesuffix(".0")
+
+
 def duration(seconds: float | None) -> str:
     """Return a time span as text: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 04 min`."""
     if seconds is None:

@@ -388,16 +388,29 @@ class ActiveRun:
             if name in wanted:
                 raise UsageError(f"{name} is given twice", hint="Leave out one of them.")
             if name not in rows:
-                known = did_you_mean(name, rows, f"There are: {', '.join(rows)}")
+                known = did_you_mean(name, rows, self._scalable(rows))
                 raise UsageError(f"{self.name} has no replica type {given[:60]!r}", hint=known)
-            least, most, why = (0, rows[name], "") if self.spec.host is None else self.spec.host.limits(name)
+            least, most, why = self._limits(name, rows)
             whole = number.isascii() and number.isdigit() and len(number) <= _DIGITS
             if not whole or not least <= int(number) <= most:
                 bounds = f"always has {least}" if least == most else f"can have {least} to {most}"
-                message = f"{name} cannot have {number[:20] or 'no number of'} replicas: it {bounds}"
-                raise UsageError(f"{message} ({why})" if why else message)
+                refused = f"{name} cannot have {number[:20]} replicas" if number else f"{name}= lacks its number"
+                message = f"{refused}: it {bounds}"
+                hint = self._scalable(rows) if least == most else ""
+                raise UsageError(f"{message} ({why})" if why else message, hint=hint)
             wanted[name] = int(number)
         self.run.request(SCALE, wanted)
+
+    def _limits(self, name: str, rows: Mapping[str, int]) -> tuple[int, int, str]:
+        return (0, rows[name], "") if self.spec.host is None else self.spec.host.limits(name)
+
+    def _scalable(self, rows: Mapping[str, int]) -> str:
+        """Return what of the run can be scaled, in words."""
+        limits = {name: self._limits(name, rows) for name in rows}
+        named = [f"{name} ({least} to {most})" for name, (least, most, _) in limits.items() if least < most]
+        return (
+            f"{self.name} can be scaled by: {', '.join(named)}" if named else f"Nothing of {self.name} can be scaled."
+        )
 
     def interrupt(self, reason: str) -> None:
         """Cancel the run, with its final vertices."""

@@ -33,14 +33,14 @@ def reasons_of_jobs(run: RunRecord, target: str, host: SourceHost) -> Reasons:
         state = state_of(run, name) or step.items[index].state if index in step.items else "has not begun"
         if state == "terminated":  # no error of its own
             state += f": {run.why_stopped}"
-        return Reasons(name, "none", state, waits=waits)
+        return Reasons(name, "none", state, waits=waits, remark=_remark(run, name))
     waits = _waits(run, step.name, host) if run.ended is None else ()
     counts = Counter(item.state for item in step.items.values())
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
     if not told:
         job = next((one for one in run.jobs if step.name.startswith(f"{one['name']}.")), None)
         told = "no replica has begun; " + _text(run, job or run.jobs[0]) if run.jobs else "no replica has begun"
-    return Reasons(name, "none", told, waits=waits)
+    return Reasons(name, "none", told, waits=waits, remark=_remark(run, name))
 
 
 def _waits(run: RunRecord, subject: str, host: SourceHost) -> tuple[Wait, ...]:
@@ -49,10 +49,21 @@ def _waits(run: RunRecord, subject: str, host: SourceHost) -> tuple[Wait, ...]:
 
 
 def _of_run(run: RunRecord, waits: tuple[Wait, ...]) -> Reasons:
-    items = tuple(Reasons(run.id, "none", _text(run, job)) for job in run.jobs)
+    items = tuple(Reasons(run.id, "none", _text(run, job), remark=unlimited_text(job)) for job in run.jobs)
     if waits or not items:
-        return Reasons(run.id, "none", "nothing of it waits", waits=waits)
+        return Reasons(run.id, "none", "nothing of it waits", waits=waits, remark=_remark(run))
     return items[0] if len(items) == 1 else Reasons(run.id, "none", "its jobs differ", items=items)
+
+
+def _remark(run: RunRecord, replica: str = "") -> str:
+    return " ".join(filter(None, (unlimited_text(job, replica) for job in run.jobs)))
+
+
+def unlimited_text(job: Mapping[str, Any], replica: str = "") -> str:
+    """Return how often the replicas of a job, or one or those of a type, have started again if nothing limits it."""
+    counts: Mapping[str, int] = job.get("unlimited_restarts", {})
+    own = [count for name, count in counts.items() if replica in ("", name, name.rpartition("-")[0])]
+    return f"Restarts: {sum(own)}, no limit: set runPolicy.backoffLimit." if own else ""
 
 
 def _text(run: RunRecord, job: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ class Reasons(Struct, frozen=True):
 
     Of a loop whose items have several answers, `outcome` is mixed and `items` has each answer, with the names of its
     `tasks` items as `step`. `waits` are the reasons why tasks of the step have not started. `state` is that of a step
-    that runs, or has ended without success.
+    that runs, or has ended without success. `remark` is what else a user needs to know.
     """
 
     step: str
@@ -43,9 +43,13 @@ class Reasons(Struct, frozen=True):
     state: str = ""
     items: tuple[Reasons, ...] = ()
     tasks: int = 1
+    remark: str = ""
 
     def lines(self) -> list[str]:
         """Return the answer as lines of text."""
+        return [*self._lines(), *([self.remark] if self.remark else [])]
+
+    def _lines(self) -> list[str]:
         held = [wait.line() for wait in self.waits]
         if held and self.outcome == "none":
             return held

@@ -335,7 +335,14 @@ class RunService:
         from weft.runs.orders import send_order
 
         name, slash, step = run.partition("/")
-        folder = the_inner_run(self.show(name), step).folder if slash and step else self.find(run)
+        record = self.show(name) if slash and step else None
+        if record is not None and record.of_jobs:
+            pair = f"{step}={counts[0] if counts[0].isdigit() else 4}"
+            raise UsageError(
+                f"{step[:60]} is no step: {record.id} is a run of training jobs",
+                hint=f"For example: weft scale {record.id} {pair[:60]}",
+            )
+        folder = self.find(run) if record is None else the_inner_run(record, step).folder
         send_order(folder, VERBS["scale"].order(counts=",".join(counts)), self._concrete.order_driver)
         return f"{self.find(name).name}/{step}" if slash and step else folder.name
 

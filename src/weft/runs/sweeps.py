@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, WeftError
 from weft.model.suggestions import did_you_mean
+from weft.model.wording import number_text
 from weft.runs.grids import Halving, StopCondition, metric_value, plain_point
 from weft.runs.listing import list_runs
 from weft.runs.reading import read_run
@@ -326,7 +327,7 @@ class Sweep:
         shown = f"point {point.number + 1} of {len(self.points)} ({plain_point(point.parameters, self.plan.varied)})"
         parts = [f"{shown}: {point.run} {point.state}".replace(":  ", ": ")]
         if point.metric is not None and point.state not in ACTIVE:
-            parts.append(f"{self.plan.metric} {point.metric:g}")
+            parts.append(f"{self.plan.metric} {number_text(point.metric)}")
         if point.message:
             parts.append(point.message)
         self._say(", ".join(parts))

@@ -109,9 +109,10 @@ def parse_given(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name.strip() or not text.strip():
-            raise UsageError(
-                f"-f {pair!r} is not of the form NAME=FOLDER or NAME=URL", hint="For example: -f ppl=./data"
-            )
+            hint = "For example: -f ppl=./data"
+            if pair.endswith((".yaml", ".yml", ".json", ".py")):
+                hint = f"-f defines a file system. A pipeline stands without it: weft run {pair} -p NAME=VALUE"
+            raise UsageError(f"-f {pair!r} is not of the form NAME=FOLDER or NAME=URL", hint=hint)
         known = found.setdefault(name.strip(), text.strip())
         if known != text.strip():
             raise UsageError(

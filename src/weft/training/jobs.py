@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from weft.frontends.training.census import RETRYING
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.reading import read_files, read_text
+from weft.frontends.training.runtimes import BACKOFF_LIMIT
 from weft.model.errors import JobFileError, UsageError
 from weft.training import invoke
 from weft.training.manifests import SOURCE, Pods, add_files, as_text, manifest, of_arguments, words_of
@@ -181,7 +183,9 @@ def job(
     A role is a number of replicas, or a mapping with `replicas` and own values of `command`, `image`, `env`,
     `resources` and `restart`. `resources` has cores, bytes and GPUs of each replica, as quantities of Kubernetes:
     `{"cpu": 1, "memory": "2Gi", "gpu": 1}`. `restart` is "Never", "OnFailure", "Always", "ExitCode", or "job", which
-    starts all replicas again. `clean` is "All", "Running" or "None". `elastic` bounds the workers of a PyTorchJob.
+    starts all replicas again. Without it and `backoff_limit`, replicas of a kind that starts failed ones again do so 6
+    times in all, as in a Job of Kubernetes; a job that names `restart` has no limit of its own.
+    `clean` is "All", "Running" or "None". `elastic` bounds the workers of a PyTorchJob.
     `runtime` is that of a TrainJob, whose replicas are `node`. With `success="AllWorkers"` a TFJob without a chief
     succeeds when all workers have. `files` maps absolute paths in each replica to texts. A value in `env` may be a
     field of the pod: `{"field": "metadata.name"}`.
@@ -191,6 +195,8 @@ def job(
     JobFileError lists the mistakes by argument. UsageError: an argument of a wrong form.
     """
     roles = dict(zip(ROLES, (worker, ps, chief, master, evaluator, launcher, node), strict=True))
+    if backoff_limit is None and restart is None and _restarts_unasked(kind, roles):
+        backoff_limit = BACKOFF_LIMIT
     policy = {"backoffLimit": backoff_limit, "activeDeadlineSeconds": deadline_s, "cleanPodPolicy": clean}
     document = manifest(
         kind,
@@ -213,6 +219,12 @@ def job(
     except JobFileError as error:
         raise of_arguments(error) from None
     return JobTemplate(jobs, Path.cwd() / f"{name}.yaml", text)
+
+
+def _restarts_unasked(kind: str, roles: Mapping[str, object]) -> bool:
+    """Whether replicas of a kind start again after failures though no role says so."""
+    named = any(isinstance(own, Mapping) and own.get("restart") for own in roles.values())
+    return kind in KINDS and KINDS[kind].restart_policy in RETRYING and not named
 
 
 def load(path: str | os.PathLike[str]) -> JobTemplate:

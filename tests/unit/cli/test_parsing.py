@@ -288,9 +288,14 @@ def test_a_word_that_is_no_command_is_understood(word, meant):
         (["why", "1", "fit"], "'fit' is one word too many. Did you mean 1/fit?"),
         (["logs", "1/fit", "more"], "'more' is one word too many"),
         (["resume", "1", "fit"], "'fit' is one word too many"),
+        (["run", "p.yaml", "rw=other"], "'rw=other' is one word too many. Did you mean -p rw=other?"),
+        (["ls", "a=b"], "'a=b' is one word too many. Did you mean --tag a=b?"),
+        (["prune", "a=b"], "'a=b' is one word too many"),
+        (["plan", "-f", "p.yaml"], "FILE is missing: -f took p.yaml as its value; leave out -f"),
+        (["run", "-p", "p.yaml"], "FILE is missing: -p took p.yaml as its value; leave out -p"),
     ],
 )
-def test_a_step_behind_its_run_is_put_right(words, said):
+def test_a_word_that_does_not_fit_is_put_right(words, said):
     with pytest.raises(UsageError) as caught:
         the_app.parse(words)
     assert caught.value.message == said

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weft.model.wording import counted, type_of, with_article
+from weft.model.wording import counted, number_text, type_of, with_article
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,10 @@ def test_plurals(n, text):
 
 def test_irregular_plurals():
     assert (counted(1, "vertex", "vertices"), counted(2, "vertex", "vertices")) == ("1 vertex", "2 vertices")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.1234567, "0.1234567"), (0.1234568, "0.1234568"), (3.0, "3"), (16777217.25, "16777217.25")]
+)
+def test_numbers_have_all_digits_that_tell_them_from_others(value, text):
+    assert number_text(value) == text

@@ -196,6 +196,15 @@ def test_a_command_that_cannot_start_says_so(folder):
         run_guarded(spec)
 
 
+def test_a_command_whose_path_lacks_its_program_is_told_the_path(folder):
+    from weft.model.errors import TaskError
+
+    spec = CommandSpec(argv=["no-such-program"], env={"PATH": "/nope"}, cwd=folder, log=folder / "log")
+    with pytest.raises(TaskError, match=r"cannot start: no-such-program is in no folder of its PATH, /nope") as caught:
+        run_guarded(spec)
+    assert caught.value.hint.startswith("Correct PATH in the environment of the step")
+
+
 def test_a_command_that_is_not_traced_tells_nothing(folder):
     spec = CommandSpec(text="cat a", env={"PATH": os.defpath}, cwd=folder, log=folder / "log")
     assert run_guarded(spec).opened is None

@@ -19,6 +19,14 @@ def test_what_is_refused(pairs, told):
         parse_given(pairs)
 
 
+def test_a_pipeline_behind_f_is_told_where_it_belongs():
+    with pytest.raises(UsageError) as caught:
+        parse_given(["sub/p.yaml"])
+    assert caught.value.hint == (
+        "-f defines a file system. A pipeline stands without it: weft run sub/p.yaml -p NAME=VALUE"
+    )
+
+
 def test_a_folder_whose_name_is_too_long_is_no_folder(tmp_path):
     with pytest.raises(UsageError, match="-f a"):
         file_systems(tmp_path, {"a": "x" * 300}, tmp_path)

@@ -60,6 +60,21 @@ def test_elastic_workers_and_a_restart_of_the_whole_job():
 
 
 @pytest.mark.parametrize(
+    ("arguments", "limit"),
+    [
+        ({"kind": "PyTorchJob", "master": 1}, 6),
+        ({"kind": "PyTorchJob", "master": 1, "restart": "OnFailure"}, None),
+        ({"kind": "PyTorchJob", "master": {"replicas": 1, "restart": "OnFailure"}}, None),
+        ({"kind": "PyTorchJob", "master": 1, "backoff_limit": 2}, 2),
+        ({"kind": "TFJob", "worker": 1}, None),
+    ],
+)
+def test_a_kind_that_starts_replicas_again_unasked_has_a_limit(arguments, limit):
+    (made,) = records(training.job(**arguments)).jobs
+    assert made.policy.backoff_limit == limit
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"worker": -1}, "worker: Invalid value: -1"),

@@ -33,6 +33,7 @@ from weft.frontends.pipelines.resolved import ResolvedStep
 from weft.frontends.pipelines.resolved import RunIdentity as RunOf
 from weft.frontends.pipelines.secrets import hold_secrets
 from weft.frontends.pipelines.states import PROJECTION
+from weft.frontends.pipelines.templates import SYSTEM_VARIABLES
 from weft.graph.spec import CacheSpec, RunSpec
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.model.records import as_dict
@@ -91,10 +92,23 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
         nodes,
         graph,
         [node.name for node in chosen],
-        notes(nodes, folder, contained=around.docker_env != "ignore", trace=around.trace, scripts=scripts),
+        [
+            *notes(nodes, folder, contained=around.docker_env != "ignore", trace=around.trace, scripts=scripts),
+            *_shadowed(loaded.pipeline),
+        ],
         unbound(nodes),
         hopeless_mounts(chosen) if around.mounts else [],
     )
+
+
+def _shadowed(pipeline: Pipeline) -> list[str]:
+    """Return which parameters of steps have no effect, because the system has a value by their name."""
+    return [
+        f"step {name}: its parameter {parameter} has no effect: the value by this name is the system's"
+        for name, step in pipeline.steps.items()
+        for parameter in step.parameters
+        if parameter in SYSTEM_VARIABLES
+    ]
 
 
 def place_of(loaded: PipelineWork, folder: Path) -> RunDirectories:

@@ -487,7 +487,8 @@ def _outputs(artifacts: FileMap) -> tuple[SourceText, ...]:
         names = [SourceText(name, mark, join(named.path, name)) for name, mark in named.keys.items()]
     else:
         items = artifacts.items("output")
-        names = [text for path, node in items if (text := read_text(node, path, artifacts.problems)).value]
+        named_nodes = [(read_text(node, path, artifacts.problems), node) for path, node in items]
+        names = [text for text, node in named_nodes if text.value or is_empty(node)]  # the others are problems already
     for text in names:
         where = join(join(artifacts.path, "output"), text.value)
         check_name(VARIABLE_NAME, text.value, text.mark, where, "an artifact", artifacts.problems)

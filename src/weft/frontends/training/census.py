@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EVICTED: Final = "Evicted"
+RETRYING: Final = (ALWAYS, ON_FAILURE, EXIT_CODE)
+"""The restart policies that start a failed replica again."""
 RETRYABLE_EXIT_CODE: Final = 128
 """From this exit code on, restart policy ExitCode starts a replica again."""
 WHOLE_JOB: Final = "weft.dev/restart"
@@ -50,6 +52,16 @@ class Census(Struct, kw_only=True):
 def restarts_whole(job: TrainingJob) -> bool:
     """Whether one failed replica starts all replicas of a job again."""
     return job.annotations.get(WHOLE_JOB) == "job"
+
+
+def restarts_unlimited(job: TrainingJob) -> frozenset[str]:
+    """Return the replica types that start again after failures as long as they fail: neither a number nor a time limits
+    them.
+    """
+    if job.policy.backoff_limit is not None or job.policy.deadline_s is not None:
+        return frozenset()
+    whole = restarts_whole(job)
+    return frozenset(type for type, spec in job.replicas.items() if whole or spec.restart_policy in RETRYING)
 
 
 def retried(policy: str | None, pod: Pod, compat: Compat) -> bool:

@@ -14,10 +14,12 @@ from typing import Any, Final, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from weft.frontends.training.census import restarts_unlimited
 from weft.frontends.training.compat import Compat
 from weft.frontends.training.compiler import as_json, gang_name
 from weft.frontends.training.conditions import TRUE, has_finished, is_true, with_end
 from weft.frontends.training.desired import BACKOFF_LIMIT, desired, is_ours, lingers
+from weft.frontends.training.job_news import restart_text
 from weft.frontends.training.kinds import pod_name, replica_counts
 from weft.frontends.training.observed import (
     FAILED,
@@ -39,7 +41,7 @@ from weft.frontends.training.observed import (
 from weft.frontends.training.pod_table import PodTable
 from weft.frontends.training.schema import TrainingJob
 from weft.graph.control import AnswerKind, ControlAnswer
-from weft.model.ids import task_name
+from weft.model.ids import loop_item, task_name
 from weft.model.records import converter
 
 SUSPEND: Final = "suspend"
@@ -56,6 +58,8 @@ their status.
 """
 TUNED_EVENT: Final = "Tuned"
 """The reason of the event with the choice of a control vertex."""
+BACK_OFF: Final = "BackOff"
+"""The reason of events about replicas that start again and again, as the kubelet of a cluster writes it."""
 UNSCHEDULED: Final = "FailedScheduling"
 TIMED_OUT: Final = "ScheduleTimeout"
 """The reasons of events about pods without a place, as schedulers of clusters write the first, and of the failure of a
@@ -70,11 +74,15 @@ _UNLIMITED: Final = 1 << 30
 _ALIVE: Final = frozenset({"starting", "running"})
 _RUNS: Final = _ALIVE | {"stopping"}
 _PLACED: Final = _RUNS | {"waiting"}
+_TO_RESTART: Final = frozenset({"waiting", "failed"})
+"""The states of tasks whose last end counts among their restarts already."""
 _MOST_PASSES: Final = 6
 _INDEX: Final = attrgetter("index")
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 60.0
 """The pause before the third start of a failed replica is the first delay; each further one doubles it up to this."""
+_TOLD_RESTART: Final = 3
+"""The restart of a replica without a limit that is told first; then each time that their number has doubled."""
 _EVICTED: Final = frozenset({"infrastructure", "crash", "disk", "moved"})
 """The failures of tasks for which the machine is the cause, as a cluster evicts pods."""
 _PHASES: Final[Mapping[str, str]] = {
@@ -120,6 +128,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     `scale` has the numbers of replicas that users set, by vertex. `gone` has the ended tasks whose pods are deleted, by
     vertex and index, with their number of starts; `failures` counts their failures in a row. `delayed` has the times at
     which pods are created again after several failures. `tuned` names the jobs whose control vertices have decided.
+    `restarts` has, by vertex and index, how often replicas whose restarts nothing limits have started again in a row.
     `events` are (time, job, kind, reason, message), the last ones.
     `counters` are those of each job. `lost` has the failed tasks whose pods are counted, as `gone` has its tasks;
     `served` has the number of replicas of each vertex that have a service.
@@ -136,6 +145,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     failures: dict[str, dict[str, int]] = field(default_factory=dict)
     delayed: dict[str, dict[str, float]] = field(default_factory=dict)
     tuned: tuple[str, ...] = ()
+    restarts: dict[str, dict[str, int]] = field(default_factory=dict)
     events: tuple[tuple[float, str, str, str, str], ...] = ()
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     lost: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -150,11 +160,13 @@ _jobs_of: Final = converter(list[TrainingJob])
 class Jobs(Struct, frozen=True):
     """The jobs of a run, decoded once: by name, their vertices by replica type, and the vertices of plain pods.
 
-    Jobs that another controller manages are left out.
+    Jobs that another controller manages are left out. `unlimited` has the job of each vertex whose replicas start again
+    without a limit.
     """
 
     jobs: Mapping[str, TrainingJob]
     vertices: Mapping[str, Mapping[str, str]]
+    unlimited: Mapping[str, str]
     pods: Sequence[str]
     compat: Compat
     table: PodTable[Reconciled]
@@ -171,7 +183,8 @@ def prepare(jobs: Sequence[Any], groups: Mapping[str, Sequence[str]], pods: Sequ
         else:
             beside.append(vertex)
     ours = {name: job for name, job in decoded.items() if is_ours(job)}
-    return Jobs(ours, vertices, beside, Compat[compat.upper()], PodTable())
+    unlimited = {vertices[name][type]: name for name, job in ours.items() for type in restarts_unlimited(job)}
+    return Jobs(ours, vertices, unlimited, beside, Compat[compat.upper()], PodTable())
 
 
 def reconcile(view: TasksView, memo: Any, jobs: Jobs) -> tuple[list[ControlAnswer], Any]:
@@ -190,6 +203,7 @@ def reconcile(view: TasksView, memo: Any, jobs: Jobs) -> tuple[list[ControlAnswe
             wakes.append(state.unplaced[name] + limit)
         state = _one(view, state, jobs, _as_wanted(job, state, jobs.vertices[name]), answers, wakes)
         state = _with_done(view, state, name, answers[first:])
+    state = _with_restarts(view, state, jobs)
     finished = all(has_finished(state.statuses[name].conditions) for name in jobs.jobs)
     lingering = tuple(name for name in jobs.jobs if _lingers(view, state, jobs, name))
     ends = [state.statuses[name].conditions for name in jobs.jobs]
@@ -244,7 +258,8 @@ def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:
         if one.name == SUSPEND:
             state = replace(state, suspended=True)
         elif one.name == RESUME:
-            state = replace(state, suspended=False, preempted="")
+            statuses = {name: _begun_anew(status) for name, status in state.statuses.items()}
+            state = replace(state, suspended=False, preempted="", restarts={}, statuses=statuses)
         elif one.name == PREEMPT:
             state = replace(state, preempted=one.payload["by"])
         elif one.name == READMIT:
@@ -261,6 +276,11 @@ def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:
             event = JobEvent(kind="Normal", reason=TUNED_EVENT, message=one.payload["because"])
             state = _with_event(view, state, name, event)
     return state
+
+
+def _begun_anew(status: JobStatus) -> JobStatus:
+    """Return the status of a job that goes on: nothing of it ran since its end, so that its deadline counts anew."""
+    return status if has_finished(status.conditions) else replace(status, started_at=None)
 
 
 def _as_wanted(job: TrainingJob, state: Reconciled, vertices: Mapping[str, str]) -> TrainingJob:
@@ -445,6 +465,30 @@ def _with_event(view: TasksView, state: Reconciled, job: str, event: JobEvent) -
     """Add an event about a job; the oldest ones go."""
     line = (view.now, job, event.kind, event.reason, event.message)
     return replace(state, events=(*state.events, line)[-_LAST_EVENTS:])
+
+
+def _with_restarts(view: TasksView, state: Reconciled, jobs: Jobs) -> Reconciled:
+    """Count how often replicas without a limit have started again in a row, and tell of those that do so often."""
+    for changed in view.changed:
+        job = jobs.unlimited.get(changed.vertex)
+        if job is None:
+            continue
+        vertex, index = changed.vertex, str(changed.index)
+        known, failures = state.restarts.get(vertex, {}), state.failures.get(vertex, {})
+        task, before = view.vertices[vertex][changed.index], known.get(index, 0)
+        count = max(task.restarts + failures.get(index, 0) - (task.state in _TO_RESTART), 0)
+        if count == before:
+            continue
+        state = replace(state, restarts={**state.restarts, vertex: {**known, index: count}})
+        if is_told(count, before):
+            text = restart_text(loop_item(vertex, changed.index), count)
+            state = _with_event(view, state, job, JobEvent(kind="Warning", reason=BACK_OFF, message=text))
+    return state
+
+
+def is_told(restarts: int, before: int) -> bool:
+    """Whether users are told that a replica has started again so often, and so often before: at each doubling."""
+    return (restarts // _TOLD_RESTART).bit_length() > (before // _TOLD_RESTART).bit_length()
 
 
 def _quota(view: TasksView, job: TrainingJob, vertices: Mapping[str, str]) -> int:

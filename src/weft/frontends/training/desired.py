@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from weft.frontends.training.census import Census, restarts_whole, take_census
+from weft.frontends.training.census import RETRYING, Census, restarts_whole, take_census
 from weft.frontends.training.compat import Compat
 from weft.frontends.training.conditions import FALSE, TRUE, has_finished, has_succeeded, is_true, with_condition
 from weft.frontends.training.gang import gang_of
@@ -50,7 +50,7 @@ from weft.frontends.training.rules import (
     runs,
     upstream_verdicts,
 )
-from weft.frontends.training.schema import ALWAYS, EXIT_CODE, ON_FAILURE, TrainingJob
+from weft.frontends.training.schema import EXIT_CODE, TrainingJob
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -60,7 +60,6 @@ _OURS_V2: Final = "trainer.kubeflow.org/trainjob-controller"
 """The controllers of `managedBy` whose jobs are run here; a job without one is too."""
 BACKOFF_LIMIT: Final = "it has reached the specified backoff limit"
 """The end of the message of a job that has been retried too often."""
-_RETRYING: Final = (ALWAYS, ON_FAILURE, EXIT_CODE)
 _COUNTERS: Final = {FAILED: "jobs_failed_total", RESTARTING: "jobs_restarted_total", CREATED: "jobs_created_total"}
 
 
@@ -352,7 +351,7 @@ class _Pass:
 
     def past_backoff(self, census: dict[str, Census], limit: int) -> bool:
         """Whether the limit forbids another retry (strict: whether as many restarts have been seen)."""
-        counted = [one for one in census.values() if self.job.replicas[one.type].restart_policy in _RETRYING]
+        counted = [one for one in census.values() if self.job.replicas[one.type].restart_policy in RETRYING]
         if Compat.UNCOUNTED_RECREATION not in self.compat:
             used = self.recreated + sum(one.restarts for one in counted)
             failed = sum(len(one.retried) for one in census.values())

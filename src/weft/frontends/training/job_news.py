@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.training.conditions import COMPLETE
 from weft.frontends.training.kinds import KINDS
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from weft.frontends.training.schema import TrainingJob
 
 
+NO_LIMIT: Final = "no runPolicy.backoffLimit"
+
+
 def condition_news(job: TrainingJob, condition: Mapping[str, Any]) -> str:
     """Return a new condition as one line, "" if it tells nothing new."""
     type = condition["type"]
@@ -20,6 +23,11 @@ def condition_news(job: TrainingJob, condition: Mapping[str, Any]) -> str:
         return f"{job.kind} {job.name} resumed" if type == SUSPENDED else ""
     about = "" if type in (CREATED, RUNNING, SUCCEEDED, COMPLETE, SUSPENDED) else f": {condition['message']}"
     return f"{job.kind} {job.name} {type.lower()}{about}"
+
+
+def restart_text(name: str, count: int) -> str:
+    """Return that a replica starts again for so manieth time, and that nothing limits it."""
+    return f"restart {count} of {name}; {NO_LIMIT}: it starts again for good; set one, or end the run: weft cancel"
 
 
 def linger_text(job: TrainingJob) -> str:

@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.frontends.training.census import restarts_unlimited
 from weft.frontends.training.compiler import as_json, requests_of
 from weft.frontends.training.conditions import has_finished, is_true, with_end
-from weft.frontends.training.controller import TUNED_EVENT
+from weft.frontends.training.controller import TUNED_EVENT, is_told
 from weft.frontends.training.desired import is_ours
-from weft.frontends.training.job_news import condition_news, linger_text
+from weft.frontends.training.job_news import condition_news, linger_text, restart_text
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.metrics import MetricsReader, trainer_status
 from weft.frontends.training.observed import CANCELLED, FAILED, SUSPENDED, JobStatus
@@ -54,6 +55,8 @@ class JobStatusFile:
         self._told: dict[str, float] = {}
         self._told_tuned: set[str] = set()
         self._told_lingering: set[str] = set()
+        self._restarts: dict[str, tuple[int, tuple[float, ...]]] = {}
+        """By replica, its last restart, and how far its program had come when the restarts were told last."""
         self._usage: dict[str, dict[str, float]] = {}
         """What ended replicas have used, by name: `cpu_s` and `memory`."""
         self._unready: dict[tuple[str, int], str] = {}
@@ -81,7 +84,20 @@ class JobStatusFile:
             if job.name in memo.get("lingering", ()) and job.name not in self._told_lingering:
                 self._told_lingering.add(job.name)
                 news.append(f"{job.kind} {job.name}: {linger_text(job)}")
-        return news
+        return [*news, *self._restart_news(memo)]
+
+    def _restart_news(self, memo: Mapping[str, Any]) -> Iterator[str]:
+        """Yield which replicas start again and again without a limit, and have come no further meanwhile."""
+        for vertex, own in memo.get("restarts", {}).items():
+            for index, count in own.items():
+                name = loop_item(vertex, int(index))
+                report = self.reader.latest.get((vertex, int(index)), {})
+                reached = tuple(float(report.get(field, -1)) for field in ("epoch", "step", "progress"))
+                known, before = self._restarts.get(name, (0, reached))
+                told = is_told(count, known)
+                self._restarts[name] = count, reached if told else before
+                if told and reached <= before:
+                    yield restart_text(name, count)
 
     def _tuning_news(self, job: TrainingJob, events: Sequence[Sequence[Any]]) -> list[str]:
         """Return what the control vertex of a job has decided, once."""
@@ -159,6 +175,8 @@ class JobStatusFile:
         if job.name in memo.get("lingering", ()):
             about["lingering"] = linger_text(job)
         status = memo["statuses"].get(job.name, {})
+        if unlimited := self._unlimited(job, memo) if status.get("completed_at") is None else {}:
+            about["unlimited_restarts"] = unlimited
         own = {group.vertex for group in self._groups.values() if group.job.name == job.name}
         latest = sorted(self.reader.latest.copy().items())
         reports = {loop_item(vertex, index): report for (vertex, index), report in latest if vertex in own}
@@ -183,6 +201,16 @@ class JobStatusFile:
             "unready": unready,
             "usage": usage,
             "requests": requests,
+        }
+
+    def _unlimited(self, job: TrainingJob, memo: Mapping[str, Any]) -> dict[str, int]:
+        """Return how often replicas of a job have started again in a row, of those whose restarts nothing limits."""
+        vertices = [self._groups[job.name, type].vertex for type in job.replicas if type in restarts_unlimited(job)]
+        return {
+            loop_item(vertex, int(index)): count
+            for vertex in vertices
+            for index, count in memo.get("restarts", {}).get(vertex, {}).items()
+            if count
         }
 
     # --------------------------------------------------------------------------------------- what replicas report

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from weft.frontends.training import mpi
+from weft.frontends.training.census import restarts_unlimited
 from weft.frontends.training.compiler import groups_of, requests_of
 from weft.frontends.training.endpoints import (
     ClusterEndpoints,
@@ -15,10 +16,11 @@ from weft.frontends.training.endpoints import (
     main_container,
 )
 from weft.frontends.training.environment import environment_of
+from weft.frontends.training.expansion import expanded_words
 from weft.frontends.training.kinds import pod_name, replica_counts
 from weft.frontends.training.schema import NEVER
 from weft.graph.job_plan import GangPlan, JobPlan, ReplicaPlan, VariablePlan
-from weft.model.errors import NotFoundError
+from weft.model.errors import DefinitionError, NotFoundError
 from weft.model.ids import loop_item
 from weft.operators.network import Isolation
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.compiler import ReplicaGroup
     from weft.frontends.training.endpoints import Endpoints
     from weft.frontends.training.running import LocalJobs
-    from weft.frontends.training.schema import TrainingJob
+    from weft.frontends.training.schema import Container, TrainingJob
     from weft.graph.spec import SharingSpec
 
 _MOST_LOOKED_AT: Final = 64
@@ -47,7 +49,11 @@ def plan_jobs(host: LocalJobs, sharing: SharingSpec | None, why_held: dict[str, 
             isolation=isolation.value,
             isolation_why=why,
             policy=dict(_policy(job)),
-            replicas=tuple(_replicas(host, group) for group in groups_of(host.files) if group.job is job),
+            replicas=tuple(
+                _replicas(host, group, None if loopback else ClusterEndpoints(job))
+                for group in groups_of(host.files)
+                if group.job is job
+            ),
             environment=tuple(_environment(job, LoopbackEndpoints({}) if loopback else ClusterEndpoints(job))),
             gang=_gang(host, job, sharing),
             warnings=tuple(loopback_warnings(job, services, spread=host.spread)) if loopback else (),
@@ -68,18 +74,20 @@ def _policy(job: TrainingJob) -> Iterator[tuple[str, str | int]]:
     return ((name, value) for name, value in given.items() if value is not None)
 
 
-def _replicas(host: LocalJobs, group: ReplicaGroup) -> ReplicaPlan:
+def _replicas(host: LocalJobs, group: ReplicaGroup, endpoints: Endpoints | None) -> ReplicaPlan:
     job, template = group.job, group.spec.template
-    count = 1 if group.spec.replicas is None else group.spec.replicas
     replica = host.replica(job.name, group.type, 0)
     main = replica.main_container
     words: tuple[str, ...] = ()
     problem = stands_for = ""
+    count = 1 if group.spec.replicas is None else group.spec.replicas
     try:
         for one in (*template.init_containers, *template.containers):
             recipe = host.recipe(replica, one)
             if one is main:
                 words, stands_for = recipe.words(main), recipe.origin
+                known = {**recipe.env, **_known(host, group, main, count, endpoints)}
+                words = tuple(expanded_words(words, known))
     except NotFoundError as error:
         problem = str(error)
     ends = dict.fromkeys((0, count - 1)) if count else ()
@@ -91,6 +99,7 @@ def _replicas(host: LocalJobs, group: ReplicaGroup) -> ReplicaPlan:
         replicas=count,
         most=group.most,
         restart_policy=group.spec.restart_policy or NEVER,
+        unlimited=group.type in restarts_unlimited(job),
         command=words,
         problem=problem,
         image=main.image,
@@ -100,6 +109,20 @@ def _replicas(host: LocalJobs, group: ReplicaGroup) -> ReplicaPlan:
         names=tuple(pod_name(job, group.type, index) for index in ends),
         ports=tuple(sorted(ports)),
     )
+
+
+def _known(
+    host: LocalJobs, group: ReplicaGroup, container: Container, count: int, endpoints: Endpoints | None
+) -> dict[str, str]:
+    """Return the variables of a container that are known before the run, and the same for all replicas of a group."""
+    try:
+        first, last = (
+            host.planned_environment(host.replica(group.job.name, group.type, index), container, endpoints)
+            for index in (0, max(count - 1, 0))
+        )
+    except DefinitionError:  # a config map or a secret is missing: the replica says so
+        return {}
+    return {name: value for name, value in first.items() if last.get(name) == value}
 
 
 def _environment(job: TrainingJob, endpoints: Endpoints) -> Iterator[VariablePlan]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weft.frontends.training import mpi
-from weft.frontends.training.compiler import POD, SCALABLE, groups_of, requests_of
+from weft.frontends.training.compiler import POD, groups_of, requests_of
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import endpoints_of, loopback_warnings
 from weft.frontends.training.engine_images import EngineImages
@@ -401,7 +401,7 @@ class LocalJobs:
         if not is_ours(job):
             return count, count, f"{job.policy.managed_by} manages {job.kind} {job.name}"
         if not group.scalable:
-            return count, count, f"{about} is one of a fixed number; {', '.join(SCALABLE)} can be scaled"
+            return count, count, f"{about} is one of a fixed number"
         if job.elastic is not None and group.type == "Worker":
             least, most = job.elastic.min_replicas, job.elastic.max_replicas
             return least or 1, most or group.most, f"minReplicas and maxReplicas of the elasticPolicy of {job.name}"
@@ -547,6 +547,24 @@ class LocalJobs:
         steps = () if self.step is None else self.step.masked
         masked = {*made.secrets, *secrets_of(replica.template, self.files), *steps}
         return dict(made.values), sorted(masked, key=len, reverse=True)
+
+    def planned_environment(
+        self, replica: Replica, container: Container, endpoints: Endpoints | None
+    ) -> Mapping[str, str]:
+        """Return the variables of a container as far as they are known before a run, with those that follow from
+        `endpoints`. Values with secrets are masked.
+        """
+        job = self._groups[replica.job, replica.type].job
+        added: tuple[EnvVar, ...] = ()
+        if endpoints is not None:
+            added = environment_of(job, replica.type, replica.index, container, endpoints)
+            added += tuple(mpi.local_variables(job, replica.type, MPI_FOLDER, loopback=False))
+        facts = replace(self._facts(replica, container), ip="<status.podIP>", uid="<metadata.uid>")
+        made = expanded((*container.env, *added), container.env_from, facts, self.files)
+        masked = {*made.secrets, *secrets_of(replica.template, self.files)}
+        return {
+            name: "***" if any(secret in value for secret in masked) else value for name, value in made.values.items()
+        }
 
     def words(
         self, replica: Replica, container: Container, words: Sequence[str], environment: Mapping[str, str]

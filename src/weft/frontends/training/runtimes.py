@@ -30,8 +30,9 @@ LAUNCHER: Final = "launcher"
 _CONTAINERS: Final = {TRAINER: NODE, DATASET: DATASET, MODEL: MODEL}
 _STATUSES: Final = ("Ready", "Complete")
 _POLICIES: Final = ("torch", "mpi", "jax", "xgboost")
-_BACKOFF_LIMIT: Final = 6
 _TIMEOUT_S: Final = 60
+BACKOFF_LIMIT: Final = 6
+"""The limit of restarts of a Job of Kubernetes that names none."""
 
 
 class ReplicatedJob(Struct, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ class ReplicatedJob(Struct, frozen=True, kw_only=True):
     ancestor: str = ""
     count: int = 1
     after: tuple[tuple[str, str], ...] = ()
-    backoff_limit: int = _BACKOFF_LIMIT
+    backoff_limit: int = BACKOFF_LIMIT
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
@@ -144,7 +145,7 @@ def _replicated_job(job: Fields) -> ReplicatedJob:
         ancestor=ancestor,
         count=(1 if count is None else count) * (1 if replicas is None else replicas),
         after=after,
-        backoff_limit=_BACKOFF_LIMIT if limit is None else limit,
+        backoff_limit=BACKOFF_LIMIT if limit is None else limit,
     )
 
 

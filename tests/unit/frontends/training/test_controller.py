@@ -523,6 +523,57 @@ def test_a_job_over_its_backoff_limit_fails_by_its_last_failure_and_not_by_one_t
     assert (end.text, end.task) == ("exit 3", "worker[0]")
 
 
+def test_the_time_between_an_interruption_and_its_resume_counts_for_no_deadline():
+    cluster = Cluster(job("long", Worker=1, run=RunPolicy(deadline_s=10)), job("done", Worker=1))
+    cluster.ask()
+    cluster.end("done.worker", 0, 0)
+    cluster.ask()
+    cluster.now += 1000
+    cluster.ask(FakeRequest(RESUME))
+    assert cluster.conditions("long") == {"Created": "True", "Running": "True"}
+    assert [cluster.memo["statuses"][name]["started_at"] for name in ("long", "done")] == [cluster.now, 1000.0]
+    cluster.now += 10
+    cluster.ask()
+    assert cluster.conditions("long")["Failed"] == "True"
+
+
+def backed_off(cluster: Cluster) -> list[str]:
+    return [event[4].partition(";")[0] for event in cluster.memo["events"] if event[3] == "BackOff"]
+
+
+def test_restarts_in_place_without_a_limit_are_told_at_each_doubling():
+    cluster = Cluster(job(Worker=2, policy="OnFailure"))
+    cluster.ask()
+    for restarts in range(1, 14):
+        task = cluster.tasks["worker"][1]
+        for state in ("waiting", "running"):
+            cluster.tasks["worker"][1] = task._replace(state=state, restarts=restarts, code=3, ended_at=cluster.now)
+            cluster.ask()
+    assert backed_off(cluster) == [f"restart {count} of worker-1" for count in (3, 6, 12)]
+    assert cluster.memo["restarts"] == {"worker": {"1": 13}}
+
+
+def test_restarts_as_new_pods_are_counted_too():
+    cluster = Cluster(job(Worker=1, policy=EXIT_CODE))
+    for _ in range(4):
+        cluster.ask()
+        cluster.now += 100
+        cluster.ask()
+        cluster.ask()
+        assert cluster.states("worker") == ["running"]
+        cluster.end("worker", 0, 137)
+    assert backed_off(cluster) == ["restart 3 of worker-0"]
+
+
+def test_restarts_within_a_limit_are_not_told():
+    for limit in (RunPolicy(backoff_limit=20), RunPolicy(deadline_s=1000)):
+        cluster = Cluster(job(Worker=1, policy="OnFailure", run=limit))
+        cluster.ask()
+        cluster.tasks["worker"][0] = cluster.tasks["worker"][0]._replace(restarts=9, code=3)
+        cluster.ask()
+        assert backed_off(cluster) == []
+
+
 def test_a_job_is_deleted_once_after_its_time_to_live():
     cluster = Cluster(job("short", run=RunPolicy(ttl_s=5), Chief=1), job("long", Chief=1))
     cluster.ask()

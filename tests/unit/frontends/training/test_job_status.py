@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from weft.frontends.training.compiler import groups_of
 from weft.frontends.training.job_status import JobStatusFile
-from weft.frontends.training.schema import PodTemplate, ReplicaSpec, TrainingJob
+from weft.frontends.training.schema import ON_FAILURE, JobFile, PodTemplate, ReplicaSpec, TrainingJob
 from weft.store.state import STATUS, read_status
 
 
@@ -19,3 +20,21 @@ def test_it_is_written_when_the_status_has_changed(tmp_path):
 
     status.take({**memo, "events": [[1.0, "job", "Worker-0", "Created", "it was made"]]})
     assert [event[-1] for event in read_status(tmp_path)[0]["events"]] == ["it was made"]
+
+
+def test_restarts_without_a_limit_are_told_unless_the_program_comes_further(tmp_path):
+    spec = ReplicaSpec(template=PodTemplate(), replicas=2, restart_policy=ON_FAILURE)
+    job = TrainingJob(kind="TFJob", name="job", replicas={"Worker": spec})
+    groups = {(group.job.name, group.type): group for group in groups_of(JobFile(jobs=(job,)))}
+    status = JobStatusFile(tmp_path, [job], groups)
+    memo: dict[str, Any] = {"statuses": {}, "events": ()}
+
+    told = []
+    for count in (1, 2, 3, 4):
+        status.reader.latest["worker", 0] = {"step": count, "metrics": {}}
+        status.reader.latest["worker", 1] = {"step": 1, "metrics": {}}
+        told += status.take({**memo, "restarts": {"worker": {"0": count, "1": count}}})
+    assert [line.partition(";")[0] for line in told] == ["restart 3 of worker-1"]
+    assert read_status(tmp_path)[0]["unlimited_restarts"] == {"worker-0": 4, "worker-1": 4}
+    status.end("terminated", "its user asked", 7.0)
+    assert "unlimited_restarts" not in read_status(tmp_path)[0]
