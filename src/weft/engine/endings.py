@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from weft.engine import patching
 from weft.engine.agenda import Phase
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from weft.engine.physical import Stage
 
 _FINISHED = VERTEX[VertexState.RUNNING]["all_finished"]
+
+TIMED_OUT: Final = "builtins:TimeoutError"
+"""The class of the error of a task that took longer than its timeout."""
 
 
 def on_started(core: Core, event: Started) -> None:
@@ -412,7 +415,7 @@ def on_failed(core: Core, event: Failed) -> None:
     if lease.state is LeaseState.TIMED_OUT:
         kind = Failure.USER
         message = f"took longer than its timeout of {root.vertex.timeout_s:g} s"
-        event = event._replace(kind=kind, message=message, traceback="", raised="")
+        event = event._replace(kind=kind, message=message, traceback="", raised=TIMED_OUT)
     elif lease.state not in ACTIVE:
         _stopped(core, lease, event)
         return
