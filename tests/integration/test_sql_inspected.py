@@ -114,6 +114,19 @@ def test_a_late_value_of_json_is_not_rounded(context, tmp_path, usual, late, rea
 
 
 @pytest.mark.parametrize("end", ["csv", "json"])
+def test_late_values_below_folders_of_values_are_not_rounded(context, tmp_path, end):
+    for part, last in ((1, "2"), (2, "1.7")):
+        rows = [*["1"] * MANY, last]
+        folder = tmp_path / f"part={part}"
+        folder.mkdir()
+        text = "v\n" + "\n".join(rows) if end == "csv" else "\n".join(f'{{"v": {row}}}' for row in rows)
+        (folder / f"t.{end}").write_text(text + "\n")
+    context.register("t", str(tmp_path))
+    found = context.sql("SELECT part, max(v) FROM t GROUP BY part ORDER BY part").rows()
+    assert found == [(1, 2), (2, 1.7)]
+
+
+@pytest.mark.parametrize("end", ["csv", "json"])
 def test_a_late_value_of_another_type_is_told_with_what_reads_it(context, tmp_path, end):
     file = tmp_path / f"t.{end}"
     if end == "csv":

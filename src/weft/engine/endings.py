@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from weft.engine import patching
 from weft.engine.agenda import Phase
@@ -35,7 +35,7 @@ from weft.engine.rows import (
 )
 from weft.engine.settle import drain_unread, end_unstarted, lease_stopped, mark
 from weft.graph.logical import RestartPolicy, VertexKind
-from weft.model.failures import FAILURES, Failure, RetryClass
+from weft.model.failures import FAILURES, OF_TIMEOUTS, TIMED_OUT, Failure, RetryClass
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from weft.engine.physical import Stage
 
 _FINISHED = VERTEX[VertexState.RUNNING]["all_finished"]
-
-TIMED_OUT: Final = "builtins:TimeoutError"
-"""The class of the error of a task that took longer than its timeout."""
 
 
 def on_started(core: Core, event: Started) -> None:
@@ -414,8 +411,8 @@ def on_failed(core: Core, event: Failed) -> None:
         return
     if lease.state is LeaseState.TIMED_OUT:
         kind = Failure.USER
-        message = f"took longer than its timeout of {root.vertex.timeout_s:g} s"
-        event = event._replace(kind=kind, message=message, traceback="", raised=TIMED_OUT)
+        message = f"{TIMED_OUT} {root.vertex.timeout_s:g} s"
+        event = event._replace(kind=kind, message=message, traceback="", raised=OF_TIMEOUTS)
     elif lease.state not in ACTIVE:
         _stopped(core, lease, event)
         return

@@ -241,18 +241,25 @@ def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection) -> 
         _check_csv_names(table, connection, types)
     if any(map(is_url, table.files)):  # they would be fetched twice
         return table
+    types = {name: of for name, of in types.items() if name not in _folder_columns(table)}
     misfits = _json_misfits(types) if table.reader == "read_json" else _csv_misfits(types)
     if not misfits:
         return table
     paths = ", ".join(map(literal, table.files))
     if table.reader == "read_json":
         texts = ", ".join(f"{literal(name)}: 'JSON'" for name in types if identifier(name) in misfits)
-        read = f"read_json([{paths}], columns = {{{texts}}})"
+        read = f"read_json([{paths}], columns = {{{texts}}}, hive_partitioning = false)"
     else:
         merged = ", union_by_name = true" if table.hive else ""
-        read = f"read_csv([{paths}], all_varchar = true{merged})"
+        read = f"read_csv([{paths}], all_varchar = true, hive_partitioning = false{merged})"
     found = connection.execute(f"SELECT 1 FROM {read} WHERE {' OR '.join(misfits.values())} LIMIT 1").fetchone()
     return table if found is None else replace(table, sampled=False)
+
+
+def _folder_columns(table: FileTable) -> set[str]:
+    """Return the columns whose values are in the names of `key=value` folders."""
+    folders = table.files[0].split("/")[:-1] if table.hive else []
+    return {folder.partition("=")[0] for folder in folders if "=" in folder}
 
 
 def _csv_misfits(types: Mapping[str, str]) -> dict[str, str]:
@@ -261,10 +268,14 @@ def _csv_misfits(types: Mapping[str, str]) -> dict[str, str]:
     for name, of in types.items():
         column = identifier(name)
         if of in _BITS:
-            found[column] = f"{column} LIKE '%.%' OR {column} ILIKE '%e-%'"
+            found[column] = _with_fraction(column)
         elif of == "DATE":
-            found[column] = f"{column} LIKE '%:%'"
+            found[column] = f"contains({column}, ':')"
     return found
+
+
+def _with_fraction(text: str) -> str:
+    return " OR ".join(f"contains({text}, '{part}')" for part in (".", "e-", "E-"))
 
 
 def _json_misfits(types: Mapping[str, str]) -> dict[str, str]:
@@ -273,7 +284,7 @@ def _json_misfits(types: Mapping[str, str]) -> dict[str, str]:
     for name, of in types.items():
         column = identifier(name)
         if _INTEGER.search(of):
-            found[column] = f"{column}::VARCHAR LIKE '%.%' OR {column}::VARCHAR ILIKE '%e-%'"
+            found[column] = _with_fraction(f"{column}::VARCHAR")
         elif of == "BOOLEAN":
             found[column] = f"{column}::VARCHAR NOT IN ('true', 'false', 'null')"
     return found
