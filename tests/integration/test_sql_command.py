@@ -49,6 +49,28 @@ def weft(*words):
     return code, out.getvalue(), err.getvalue()
 
 
+def test_csv_tells_null_from_an_empty_text_as_copy_does(folder):
+    rows = "select * from (values (1, '', null, true), (2, 'a\"b', 'x,y', null)) as v(k, a, b, c) order by k"
+    printed = weft("sql", rows, "--csv")[1]
+    assert printed == 'k,a,b,c\n1,"",,true\n2,"a""b","x,y",\n'
+    assert weft("sql", f"copy ({rows}) to 'copied.csv'", "--allow", ".")[0] == 0
+    assert (folder / "copied.csv").read_text() == printed
+
+
+def test_a_parameter_in_double_quotes_is_text(folder):
+    text = "select typeof($n) as n, typeof($z) as z, typeof($t) as t, $t as v"
+    assert weft("sql", text, "-p", "n=7", "-p", "z=007", "-p", 't="7"', "--csv")[1] == (
+        "n,z,t,v\nINTEGER,VARCHAR,VARCHAR,7\n"
+    )
+
+
+def test_warnings_about_tables_are_those_of_the_command(folder):
+    (folder / "names.csv").write_text("a,A\n1,2\n")
+    code, out, err = weft("sql", "from names", "names.csv", "--csv")
+    assert (code, out) == (0, "a,A_1\n1,2\n")
+    assert err.startswith("warning: the columns a and A differ only in case")
+
+
 def test_rows_as_a_table_json_csv_and_parquet(folder):
     text = "select city, sum(age) as age from people group by city order by city"
     assert weft("sql", text, "people.csv") == (0, "city  age\nx     59\ny     41\n", "2 rows\n")

@@ -138,7 +138,8 @@ def test_texts_of_pandas_in_each_storage(context, storage, null):
     made = pandas.DataFrame({"k": [1, 2, 3, 4], "s": pandas.array(["a", None, "", "é"], dtype=of)})
     made["c"] = made["s"].astype("category")
     made.index = pandas.Index(["w", "x", "y", "z"], dtype=of)
-    context.register("texts", made)
+    with pytest.warns(UserWarning, match="the index of the data frame is no column"):
+        context.register("texts", made)
     found = context.sql("SELECT s, c, typeof(s) FROM texts ORDER BY k").rows()
     assert found == [("a", "a", "VARCHAR"), (None, None, "VARCHAR"), ("", "", "VARCHAR"), ("é", "é", "VARCHAR")]
     assert context.sql("SELECT k FROM texts WHERE s > 'a' OR s IS NULL ORDER BY k").rows() == [(2,), (4,)]

@@ -14,7 +14,15 @@ import pytest
 
 import weft
 from tests.integration.places import until
-from weft.model.errors import ForbiddenError, MissingExtraError, NotFoundError, RunCancelledError, SqlError, TaskError
+from weft.model.errors import (
+    DefinitionError,
+    ForbiddenError,
+    MissingExtraError,
+    NotFoundError,
+    RunCancelledError,
+    SqlError,
+    TaskError,
+)
 from weft.queries import query as queries
 
 MODES = pytest.mark.parametrize("mode", ["whole", "stages"])
@@ -276,9 +284,8 @@ def test_files_with_different_columns_are_told_with_what_reads_them(tmp_path):
     for name in "bc":
         (tmp_path / f"{name}.csv").write_text(f"a,{name}\n1,2\n")
     with weft.SqlContext(mode="whole", allow=[tmp_path]) as context:
-        context.register("t", str(tmp_path / "*.csv"))
-        with pytest.raises(SqlError, match="different columns") as told:
-            context.sql("SELECT count(*), sum(b) FROM t").rows()
+        with pytest.raises(DefinitionError, match=r"columns: .*c\.csv has c, and .*b\.csv has not") as told:
+            context.register("t", str(tmp_path / "*.csv"))
         assert "union_by_name = true" in told.value.hint
 
 
@@ -298,7 +305,8 @@ def test_a_dropped_table_is_named_by_the_views_and_queries_that_read_it(mode):
             made.rows()
         assert "pg_" not in told.value.hint
         context.sql("CREATE TABLE a AS SELECT 7 AS k")
-        assert (made.rows(), through.rows(), context.sql("FROM c").rows()) == ([(8,)], [(7,)], [(7,)])
+        assert context.sql("FROM c").rows() == [(7,)]
+        assert (sorted(made.rows()), through.rows()) == ([(k + 1,) for k in range(5)], [(10,)])  # of the table of then
 
 
 @MODES

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,6 +16,7 @@ from weft.cli.parsing import CommandParameter
 from weft.cli.tables import print_json, print_table
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import NotFoundError, SqlError, UsageError
+from weft.model.wording import clean
 from weft.runtime import arguments
 
 if TYPE_CHECKING:
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 40
 _WIDTH: Final = 60
+_QUOTED_IN_CSV: Final = re.compile(r'[,"\r\n]|^#')
+"""What a text has that stands in quotes in CSV."""
 
 
 def sql(
@@ -32,7 +38,14 @@ def sql(
     table: Annotated[
         list[str] | None, CommandParameter(name=["-t", "--table"], help="Add a table: NAME=PATH; a PATH may be a URL.")
     ] = None,
-    param: Annotated[list[str] | None, CommandParameter(name=["-p", "--param"], help="Bind $NAME: NAME=VALUE.")] = None,
+    param: Annotated[
+        list[str] | None,
+        CommandParameter(
+            name=["-p", "--param"],
+            help="Bind $NAME: NAME=VALUE. A VALUE is read as JSON: a number, true, false, null or a text in double "
+            "quotes; any other is text.",
+        ),
+    ] = None,
     allow: Annotated[
         list[str] | None, CommandParameter(help="Let the text read and write files in this folder.")
     ] = None,
@@ -70,10 +83,11 @@ def sql(
         backend=backend, cluster=wanted, mode=mode, workers=workers, allow=allow, bubbles=bubbles
     ) as tables:
         named = _named(files, table or ())
-        for name, path in named.items():
-            tables.register(name, path)
         try:
-            found = tables.run_text(text, _parameters(param or ()) or None, None, None)
+            with _warnings_told(context):
+                for name, path in named.items():
+                    tables.register(name, path)
+                found = tables.run_text(text, _parameters(param or ()) or None, None, None)
             if explain:
                 context.out.write(f"{found.explain()}\n")
             elif parquet is not None:
@@ -88,6 +102,18 @@ def sql(
         except SqlError as error:
             error.hint = _pointed(error, text)
             raise
+
+
+@contextmanager
+def _warnings_told(context: CommandContext) -> Iterator[None]:
+    """Print the warnings of a block as those of commands."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        finally:
+            for one in told:
+                context.say(f"warning: {clean(str(one.message))}")
 
 
 def _text(query: str, context: CommandContext) -> str:
@@ -125,6 +151,8 @@ def _named(files: Sequence[str], tables: Sequence[str]) -> dict[str, str]:
 def _parameters(pairs: Sequence[str]) -> dict[str, Any]:
     """Return the values of parameters: numbers, true, false and null as in JSON, anything else is text.
 
+    So is a text of JSON, in double quotes.
+
     UsageError: other syntax, or two values for one name.
     """
     given: dict[str, str] = {}
@@ -155,12 +183,10 @@ def _pointed(error: SqlError, text: str) -> str:
 
 def _print(found: Query, rows: int, context: CommandContext, *, as_json: bool, as_csv: bool) -> None:
     if as_csv:
-        import csv
-
-        writer = csv.writer(context.out, lineterminator="\n")
-        writer.writerow(found.columns)
+        context.out.write(_csv_line(found.columns))
         for batch in found.csv_batches():
-            writer.writerows(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            rows_of_batch = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            context.out.writelines(map(_csv_line, rows_of_batch))
         return
     if as_json:
         values = [[_plain(value) for value in row] for row in found.json_rows()]
@@ -179,6 +205,23 @@ def _print(found: Query, rows: int, context: CommandContext, *, as_json: bool, a
     count = len(lines)
     tail = f"the first {count:,} rows; --rows 0 or --csv for all" if more else f"{count:,} row{'s' * (count != 1)}"
     context.say(tail)
+
+
+def _csv_line(values: Iterable[Any]) -> str:
+    """Return a line of CSV as COPY writes it: nothing for NULL, and an empty text in quotes."""
+    return f"{','.join(map(_csv_value, values))}\n"
+
+
+def _csv_value(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value)
+    if text and not _QUOTED_IN_CSV.search(text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _cell(value: Any) -> str:

@@ -37,7 +37,7 @@ from weft.engine.rows import (
 )
 from weft.engine.settle import drain_unread, end_unstarted, lease_stopped, mark
 from weft.graph.logical import RestartPolicy, VertexKind
-from weft.model.failures import FAILURES, Failure, RetryClass
+from weft.model.failures import FAILURES, OF_TIMEOUTS, TIMED_OUT, Failure, RetryClass
 from weft.model.ids import task_name
 
 if TYPE_CHECKING:
@@ -413,8 +413,8 @@ def on_failed(core: Core, event: Failed) -> None:
         return
     if lease.state is LeaseState.TIMED_OUT:
         kind = Failure.USER
-        message = f"took longer than its timeout of {root.vertex.timeout_s:g} s"
-        event = replace(event, kind=kind, message=message, traceback="", raised="")
+        message = f"{TIMED_OUT} {root.vertex.timeout_s:g} s"
+        event = replace(event, kind=kind, message=message, traceback="", raised=OF_TIMEOUTS)
     elif lease.state not in ACTIVE:
         _stopped(core, lease, event)
         return

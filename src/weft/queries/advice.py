@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from weft.frontends.sql.mistakes import UNQUOTED_DATE
 from weft.model.errors import SqlError, WeftError
 from weft.model.wording import counted, type_of
 
@@ -14,6 +15,10 @@ _EXCESS: Final = re.compile(r"Parameter argument/count mismatch, identifiers of 
 _NO_TABLE: Final = re.compile(r"Table with name (\w+) does not exist")
 DIFFERENT_FILES: Final = "Schema mismatch between globbed files"
 """The words of DuckDB for files of one table that have different columns."""
+_MISFIT: Final = re.compile(r"^(.*\.(?:csv|tsv|json\w*|ndjson)(?:\.gz)?), line \d+: (.*)", re.IGNORECASE | re.DOTALL)
+"""What `mistake` tells of a row of a file that has not the columns or types of the rows before it."""
+_OF_FILES: Final = (DIFFERENT_FILES, "CSV Error on Line", "JSON transform error in file")
+"""The words of DuckDB for files that are not as the table has them."""
 
 
 Variables: TypeAlias = Callable[[str], Any]
@@ -22,6 +27,11 @@ Variables: TypeAlias = Callable[[str], Any]
 
 def no_variable(_name: str) -> None:
     """Return None, where the caller's variables are not known."""
+
+
+def of_text(message: str) -> bool:
+    """Whether a message of DuckDB, of a query that runs, is about its text or the files that it reads."""
+    return any(one in message for one in _OF_FILES) or UNQUOTED_DATE.search(message) is not None
 
 
 def advised(error: WeftError, variable: Variables = no_variable) -> WeftError:
@@ -38,10 +48,32 @@ def advised(error: WeftError, variable: Variables = no_variable) -> WeftError:
             "read_json or read_parquet."
         )
         return _with(error, "the files of a table have different columns", hint)
+    if misfit_hint(message := error.message.removeprefix("query: ")):
+        return _with(error, message, misfit_hint(message))
     if (found := _NO_TABLE.search(error.message)) and (value := variable(found[1])) is not None:
         hint = "A table is an Arrow table, a data frame of pandas or Polars, or a query: make one of the values."
         return _with(error, f"{found[1]} is a variable, and {type_of(value)} is no table", hint)
     return error
+
+
+def misfit_hint(message: str) -> str:
+    """Return how to read a file with a row that has not what the sample of its rows has; "" for another error."""
+    found = _MISFIT.search(message)
+    if found is None:
+        return ""
+    file, what = found[1], found[2]
+    reader = "read_json" if "json" in file.lower().rpartition("/")[2] else "read_csv"
+    others = "columns = {...}" if reader == "read_json" else "types = {'COLUMN': 'VARCHAR'}"
+    if "Number of Columns" in what:
+        return (
+            "Correct the line, or read the file by the text, in a granted folder: "
+            f"FROM read_csv('{file}', null_padding = true) gives NULL for missing values, and ignore_errors = true "
+            "leaves the line out."
+        )
+    return (
+        "Types come from a sample of the rows. Take all, or name types, by the text, in a granted folder: "
+        f"FROM {reader}('{file}', sample_size = -1), or {others}."
+    )
 
 
 def _unbound(error: SqlError, names: Sequence[str]) -> SqlError:

@@ -28,6 +28,7 @@ from weft.model.suggestions import did_you_mean
 from weft.model.wording import type_of
 from weft.queries.advice import advised
 from weft.queries.executing import executed
+from weft.queries.inspecting import inspected
 from weft.queries.query import ROWS, Query, plain
 from weft.queries.sources import (
     Grants,
@@ -169,7 +170,17 @@ class SqlContext:
         if not isinstance(name, str) or not name:
             raise UsageError(f"the name of the table is {name!r}", hint="Give it a name: register('people', ...).")
         self._check_open()
-        self._add(name, source.as_table(name, self) if isinstance(source, Query) else table_of(name, source))
+        table = source.as_table(name, self) if isinstance(source, Query) else table_of(name, source)
+        self._add(name, self._inspected(table) if isinstance(table, FileTable) else table)
+
+    def _inspected(self, table: FileTable) -> FileTable:
+        """Return a table of files of the user as it is to be read. DefinitionError: its files do not fit together."""
+        with self._lock:
+            self._check_open()
+            self._reach(table)
+            connection = self._connection.cursor()
+        with connection:
+            return inspected(table, connection)
 
     def _add(self, name: str, table: SqlTable) -> None:
         with self._lock:
@@ -272,10 +283,10 @@ class SqlContext:
                 hint="Pass a list of values for each ?, or a mapping from names to values for each $name.",
             )
         statement, parameters = self._read(text), plain_parameters(parameters)
-        tables = self._found(statement.query, caller)
+        tables, read = self._found(statement.query, caller)
         known = partial(variable, caller)
         if statement.action == "select":
-            return Query(self, text, parameters, mode, tables, bubbles, known)
+            return Query(self, text, parameters, mode, tables, bubbles, known, read)
         if statement.action == "view":
             count = self._define(statement, tables, known)
         elif statement.action == "drop":
@@ -305,10 +316,12 @@ class SqlContext:
                 raise mistake(error, text) from None
         return read_statement(text, found[0].type)
 
-    def _found(self, query: str, caller: FrameType | None) -> dict[str, SqlTable]:
-        """Return what a query names that is no table of the context: files behind FROM, and variables."""
+    def _found(self, query: str, caller: FrameType | None) -> tuple[Mapping[str, SqlTable], Mapping[str, SqlTable]]:
+        """Return the tables that a query names: files behind FROM and variables, and those of the context."""
         with self._lock, plain() as connection:
-            names = sorted(name for name in referenced(connection, query) if not self._known(name))
+            asked = sorted(referenced(connection, query))
+            names = [name for name in asked if not self._known(name)]
+            read = self._read_through(connection, [name for name in asked if name not in names])
         found: dict[str, SqlTable] = {}
         for name in names:
             value = variable(caller, name)
@@ -320,10 +333,28 @@ class SqlContext:
                 self._grants.check_read(name)  # before a look that tells whether there is such a file
                 files = file_table(name, name)
                 self._grants.check_read(*files.files)
-                with self._lock:
-                    self._reach(files)
-                found[name] = files
-        return found
+                found[name] = self._inspected(files)
+        with self._lock, plain() as connection:
+            for view in [table for table in found.values() if isinstance(table, ViewTable)]:
+                read |= self._read_through(connection, referenced(connection, _query_of(view)))
+        return found, read
+
+    def _read_through(self, connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> dict[str, SqlTable]:
+        """Return the tables of the context of some names, and those that views among them read."""
+        read: dict[str, SqlTable] = {}
+        asked = list(names)
+        while asked:
+            name = self._known(asked.pop())
+            if name and name not in read:
+                table = read[name] = self._tables[name]
+                if isinstance(table, ViewTable):
+                    asked += referenced(connection, _query_of(table))
+        return read
+
+    def replaced(self, tables: Mapping[str, SqlTable]) -> bool:
+        """Whether one of these tables of the context has another table of its name in its place."""
+        with self._lock:
+            return any((now := self._known(name)) and self._tables[now] is not was for name, was in tables.items())
 
     # ------------------------------------------------------------------------------------------------------- statements
 
@@ -449,14 +480,17 @@ class SqlContext:
             for name, table in tables.items():
                 if isinstance(table, FileTable):
                     made.execute(f"CREATE TEMP VIEW {identifier(name)} AS {table.rows}")
-            known = {**self._tables, **tables}
+            own = set(map(str.lower, tables))
+            known = {name: table for name, table in self._tables.items() if name.lower() not in own} | {**tables}
         for name, table in known.items():
             if isinstance(table, pa.Table):
                 _register(made, name, table)
-        for name, table in known.items():
-            if isinstance(table, ViewTable):
-                with suppress(duckdb.Error):  # what it reads was dropped: then it is no table
-                    made.execute(f"CREATE OR REPLACE TEMP VIEW {identifier(name)} {table.definition}")
+        views = {name: table for name, table in known.items() if isinstance(table, ViewTable)}
+        while views:
+            left = {name: view for name, view in views.items() if not _make_view(made, name, view)}
+            if len(left) == len(views):  # what they read was dropped: then they are no tables
+                break
+            views = left  # what they read may have been made after them
         return made
 
     def check_views(self, query: str) -> None:
@@ -473,8 +507,7 @@ class SqlContext:
 
     def _read_by(self, connection: duckdb.DuckDBPyConnection, view: ViewTable) -> str:
         """Return the query of a view. SqlError: a table that it reads is gone."""
-        name = identifier(view.name)
-        query = read_statement(f"CREATE VIEW {name} {view.definition}", duckdb.StatementType.CREATE).query
+        name, query = identifier(view.name), _query_of(view)
         for read in sorted(referenced(connection, query)):
             if not self._known(read):
                 raise SqlError(
@@ -552,7 +585,8 @@ class SqlContext:
             self._check_open()
             if self._planner is None:
                 self._planner = Planner(sorted(self._reached), self._folders)
-            known = {**self._tables, **tables}
+            own = set(map(str.lower, tables))
+            known = {name: table for name, table in self._tables.items() if name.lower() not in own} | {**tables}
             for name, table in sorted(known.items(), key=lambda one: isinstance(one[1], ViewTable)):
                 made, now = self._planned.get(name), stamps(table)
                 if made is None or made[0] is not table or made[2] != now:
@@ -620,6 +654,20 @@ class SqlContext:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
+
+
+def _make_view(connection: duckdb.DuckDBPyConnection, name: str, view: ViewTable) -> bool:
+    """Make a view known to a connection; return whether what it reads is there."""
+    try:
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {identifier(name)} {view.definition}")
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _query_of(view: ViewTable) -> str:
+    statement = f"CREATE VIEW {identifier(view.name)} {view.definition}"
+    return read_statement(statement, duckdb.StatementType.CREATE).query
 
 
 def check_bubbles(bubbles: str) -> None:

@@ -33,7 +33,7 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, SqlError, TaskError, UsageError
 from weft.model.wording import counted
-from weft.queries.advice import DIFFERENT_FILES, advised, no_variable
+from weft.queries.advice import advised, no_variable, of_text
 from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, to_pandas, with_own_names
@@ -124,6 +124,10 @@ class QueryHome(Protocol):
         """Return the plan of a query, with further `tables` by name; NotCoveredError: it cannot run in stages."""
         ...
 
+    def replaced(self, tables: Mapping[str, SqlTable]) -> bool:
+        """Whether one of these tables of the context has another table of its name in its place."""
+        ...
+
     def files(self, name: str) -> FileTable:
         """Return the Parquet files of a table that was planned."""
         ...
@@ -145,6 +149,7 @@ class Query:
         tables: Mapping[str, SqlTable] = MappingProxyType({}),
         bubbles: str = "batch",
         variable: Variables = no_variable,
+        known: Mapping[str, SqlTable] = MappingProxyType({}),
     ) -> None:
         self.text = text
         self._bubbles = bubbles
@@ -153,7 +158,9 @@ class Query:
         self._home = home
         self._parameters = parameters
         self._mode = mode
-        self._tables = tables
+        self._own = tables
+        self._known = known  # the tables of the context that it reads, which others may replace
+        self._planned_over: Mapping[str, SqlTable] = tables
         self._rows: pa.Table | None = None  # with all types as they are, also those that Arrow has not
         self._arrow: pa.Table | None = None
         self._stages: QueryPlan | None = None
@@ -161,6 +168,11 @@ class Query:
         self._interrupting = threading.Lock()
         self._mistaken: WeftError | None = None  # what the task that ran the whole query found wrong with its text
         self._described = self._check(variable)
+
+    @property
+    def _tables(self) -> Mapping[str, SqlTable]:
+        """The tables that the context has not, or no longer has under the name that the query was made with."""
+        return {**self._known, **self._own} if self._home.replaced(self._known) else self._own
 
     def _check(self, variable: Variables) -> list[tuple[str, str]]:
         """Return the columns with their types; SqlError: the query cannot run."""
@@ -481,10 +493,14 @@ class Query:
         if self._mode != "stages":
             self.whole_because = "all its tables are on this machine"
             return None
+        tables = self._tables
+        if tables.keys() != self._planned_over.keys():  # a table was replaced since
+            self._stages, self.whole_because = None, ""
         if self._stages is None and not self.whole_because:
+            self._planned_over = tables
             try:
                 text, variables = bound(self.text, self._parameters)
-                relation = self._home.relation(text, variables, self._tables)
+                relation = self._home.relation(text, variables, tables)
                 plan = narrowed(cut(relation, self._weigh, small=SMALL_BYTES, tiny=TINY_BYTES))
                 with database() as connection:
                     check_plan(plan, [of for _, of in self._described], connection)
@@ -560,7 +576,7 @@ class Query:
                     ctx, connection, lambda: connection.execute(self.text, self._parameters).to_arrow_table()
                 )
             except duckdb.Error as error:
-                if isinstance(error, _OF_TEXT) or DIFFERENT_FILES in str(error):
+                if isinstance(error, _OF_TEXT) or of_text(str(error)):
                     self._mistaken = self._mistake(error)
                 raise
 

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import sys
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from weft.frontends.sql.tables import READERS, FileTable, ViewTable
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
 from weft.model.suggestions import nearest
 from weft.model.wording import type_of
+from weft.queries.inspecting import warn_of_case
 from weft.store.filesystems import is_url
 from weft.store.remote import matching, shown, stamp_at
 
@@ -249,6 +251,14 @@ def _from_pandas(source: Any) -> pa.Table:
     if sparse:
         hint = f"Make it dense: frame[{sparse[0]!r}].sparse.to_dense()."
         raise DefinitionError(f"the data frame is no table: column {sparse[0]!r} is sparse", hint=hint)
+    if has_own_index(source):
+        names = ", ".join(repr(name) for name in source.index.names if name is not None)
+        warnings.warn(
+            f"the index{names and ' '}{names} of the data frame is no column of the table; to keep it, give "
+            "frame.reset_index()",
+            UserWarning,
+            stacklevel=2,
+        )
     kept = source.copy(deep=not lazy)
     try:
         table = _readable(pa.Table.from_pandas(kept, preserve_index=False))
@@ -263,6 +273,12 @@ def _from_pandas(source: Any) -> pa.Table:
         arrow = isinstance(error, pa.ArrowException | OverflowError)
         hint = "Give the column one type, such as with .astype(str)." if arrow else "Rename its columns."
         raise DefinitionError(f"the data frame is no table: {reason}", hint=hint) from None
+
+
+def has_own_index(frame: Any) -> bool:
+    """Whether the index of a data frame of pandas is data, and not numbers of rows, also of those left by a filter."""
+    index = frame.index
+    return index.nlevels > 1 or index.name is not None or index.dtype.kind not in "iu"
 
 
 def _mixed(frame: Any) -> str:
@@ -309,6 +325,7 @@ def _readable(table: pa.Table) -> pa.Table:
     """
     if not table.num_columns:
         raise DefinitionError("the table has no columns", hint="Give it one at least.")
+    warn_of_case(table.column_names)
     for at, field in enumerate(table.schema):
         if pa.types.is_run_end_encoded(field.type):
             table = table.set_column(at, field.name, compute.run_end_decode(table.column(at)))

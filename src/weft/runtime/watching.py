@@ -12,7 +12,7 @@ from weft.engine.events import Done, Failed, Hit, Progress, TaskCancelRequested,
 from weft.engine.machines.task import TaskState
 from weft.engine.notes import NoteKind
 from weft.model.errors import RunCancelledError, TaskError
-from weft.model.failures import Failure, error_of
+from weft.model.failures import OF_TIMEOUTS, TIMED_OUT, Failure, error_of
 from weft.model.ids import task_name
 from weft.model.patterns import late_pattern
 from weft.worker.origins import unpacked
@@ -181,5 +181,7 @@ class EndedTasks:
         for note in reversed(job.inspector.notes(task)):
             if note.kind is NoteKind.FAILED and note.subject == task:
                 kind, message = note.values
+                if message.startswith(TIMED_OUT):  # the worker told only that it was stopped
+                    return TaskFailure(kind, message, raised=OF_TIMEOUTS)
                 return TaskFailure(kind, message, traceback, raised)
         return TaskFailure(Failure.USER.value, "it cannot run, since an input has failed")

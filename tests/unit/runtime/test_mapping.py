@@ -240,8 +240,9 @@ def test_the_options_of_a_vertex_hold(session, tmp_path):
 
 def test_a_task_that_takes_too_long_names_its_item(threads):
     release = threading.Event()
-    with pytest.raises(TaskError, match=r"waits\[0\] failed for the item 5"):
+    with pytest.raises(TimeoutError, match=r"waits\[0\] failed for the item 5") as caught:
         threads.map(waits_for(release), [5], timeout_s=0.05).results()
+    assert isinstance(caught.value, TaskError)
     release.set()
 
 

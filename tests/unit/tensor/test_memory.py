@@ -17,6 +17,7 @@ import pytest
 import weft
 import weft.tensor as wt
 from weft.frontends.tensors import blocks
+from weft.frontends.tensors.arrays import executables
 from weft.frontends.tensors.chunks import largest
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import CapacityError, UsageError
@@ -361,3 +362,12 @@ def test_a_transform_counts_the_complex_copy_of_its_input():
     compiled.check(6 * real)
     with pytest.raises(CapacityError):
         compiled.check(5 * real)  # real input, complex copy and complex value, beside the chunk of the result
+
+
+def test_an_array_that_no_memory_holds_is_not_computed_to_be_fetched(monkeypatch):
+    monkeypatch.setattr(executables, "memory_bytes", lambda: 2 << 30)
+    x = wt.ones((3 << 27,), chunk_size=1 << 24)
+    with pytest.raises(CapacityError, match=r"values to fetch take 3\.0 GiB, and the memory here is 2\.0 GiB"):
+        x.fetch()
+    assert not x._ready()
+    assert wt.fetch(x[:3]).tolist() == [1, 1, 1]

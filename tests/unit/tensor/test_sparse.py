@@ -347,3 +347,14 @@ def test_functions_of_numpy_are_methods():
     assert (t.T.shape, t.ndim, t.size, t.chunks) == ((3, 2), 2, 6, ((2,), (3,)))
     assert wt.asarray(t, dtype="f4").dtype == np.float32
     assert t.real.fetch().nnz == 2
+
+
+def test_a_method_of_dense_arrays_alone_names_what_makes_one():
+    pytest.importorskip("scipy")
+    a = wt.eye(3, sparse=True)
+    with pytest.raises(TypeError, match=r"prod of a SparseTensor is not supported: give x\.todense\(\)\.prod"):
+        a.prod()
+    assert not hasattr(a, "prod")
+    assert not hasattr(a, "nothing")
+    with pytest.raises(AttributeError, match="'SparseTensor' object has no attribute 'nothing'"):
+        a.nothing  # noqa: B018

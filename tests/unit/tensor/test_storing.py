@@ -1,6 +1,7 @@
 """Arrays in files."""
 
 import errno
+import gc
 import os
 import pickle
 import re
@@ -448,6 +449,29 @@ def test_a_zarr_array_that_is_there_is_written_in_its_chunks(session, tmp_path, 
     target = zarr.create_array(tmp_path / "x.zarr", shape=X.shape, chunks=(4, 5), shards=(8, 10), dtype="f8")
     wt.to_zarr(target, wt.asarray(X, chunk_size=7) + 1).execute()
     np.testing.assert_array_equal(target[:], X + 1)
+
+
+def test_what_is_dropped_before_it_is_written_is_told(tmp_path):
+    targets = [np.zeros(4), np.zeros(4)]
+    later = wt.store([wt.ones(4), wt.ones(4)], targets, compute=False)
+    assert all("nothing is written before execute()" in repr(one) for one in later)
+    later[0].execute()
+    assert "written>" in repr(later[0])
+    with pytest.warns(RuntimeWarning, match="nothing was written into an ndarray in memory"):
+        del later
+    assert (targets[0].sum(), targets[1].sum()) == (4, 0)
+
+
+def test_what_could_not_be_written_is_not_told_again():
+    class Full(np.ndarray):
+        def __setitem__(self, *_):
+            raise OSError("full")
+
+    later = wt.store(wt.ones(4), np.zeros(4).view(Full), compute=False)
+    with pytest.raises(OSError, match="full"):
+        later.execute()
+    del later
+    gc.collect()
 
 
 def test_what_is_wrong_with_zarr_is_told(tmp_path, zarr):

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,16 +36,17 @@ from weft.frontends.pipelines.caching import (
     unknown_script,
     written_inputs,
 )
+from weft.frontends.pipelines.conditions import calculated_date
 from weft.frontends.pipelines.distributed import job_of
 from weft.frontends.pipelines.kinds import STEP_KINDS, load_kind
 from weft.frontends.pipelines.overrides import make_pipeline
-from weft.frontends.pipelines.parts import OutputFolder, places_to_json, plain, sources, text_to_json
+from weft.frontends.pipelines.parts import ITEM, OutputFolder, joined, places_to_json, plain, sources, text_to_json
 from weft.frontends.pipelines.profiles import Profile  # noqa: TC001 - fields of records are read at run time
 from weft.frontends.pipelines.resolve import resolve_items, resolve_nodes
 from weft.frontends.pipelines.resolved import DECIDE, JOIN, LIST, REPEAT, SKIP, ControlStep, ResolvedStep, RunIdentity
 from weft.frontends.pipelines.states import FRONTEND, IS_DISABLED, IS_EMPTY
 from weft.frontends.pipelines.step_files import SUFFIXES
-from weft.frontends.pipelines.templates import pieces
+from weft.frontends.pipelines.templates import as_text, pieces
 from weft.graph.logical import (
     BROADCAST,
     DEFAULT_RETRY,
@@ -444,6 +446,7 @@ def notes(
     """
     scripts = {} if scripts is None else scripts
     found = []
+    nodes = list(nodes)
     steps = [node for node in nodes if isinstance(node, ResolvedStep)]
     images = list(dict.fromkeys(step.docker_env for step in steps if step.docker_env and not _passes_image(step)))
     if images and not contained:
@@ -461,6 +464,7 @@ def notes(
             f"a shell acts on {signs} in the path {steps[0].cwd}, which commands name by templates "
             f'({_some(list(acted_on))}): write "$PF_INPUT_ARTIFACT_..." or "$PF_OUTPUT_ARTIFACT_...", in quotes'
         )
+    found += filter(None, map(_calculates_date, nodes))
     watched = trace and can_trace()
     cached = [step for step in steps if step.cache.enable and not step.not_run]
     blind = [s for s in cached if not (watched and may_be_traced(s)) or (contained and s.docker_env)]
@@ -486,6 +490,24 @@ def notes(
     if missing:
         found.append(f"no folder is given for the file system {_some(missing)}: -f {missing[0]}=FOLDER names one")
     return found
+
+
+def _item_or_name(item: str, kind: str, _name: str) -> str:
+    """Return the text of a placeholder: the item of a loop, or a word for what is not known before the run."""
+    return item if kind == ITEM else "unknown"
+
+
+def _calculates_date(node: Node) -> str:
+    """Return a notice of a date without quotes in the condition of a node; "" if there is none."""
+    if isinstance(node, ResolvedStep):
+        condition, items = text_to_json(node.condition), node.items or ()
+    else:
+        condition, items = node.params.get("condition", ""), ()
+    for item in map(as_text, items or ("item",)):
+        text = joined(condition, partial(_item_or_name, item))
+        if wrong := calculated_date(text):
+            return f"the condition of {node.name}: {wrong}"
+    return ""
 
 
 def _mentioned(step: ResolvedStep, folder: str) -> Iterator[str]:

@@ -56,6 +56,21 @@ def why_false(text: str) -> str:
     return "its condition is false: " + show(" ".join(text.split())) + mixed
 
 
+def calculated_date(text: str) -> str:
+    """Return what is wrong with a date without quotes in a condition, which is a calculation; "" if there is none."""
+    try:
+        found = tokens(text)
+    except ConditionError:
+        return ""
+    for at in range(len(found) - 4):
+        year, minus, month, again, day = [token.text for token in found[at : at + 5]]
+        written = f"{year}-{month}-{day}"
+        if minus == again == "-" and _DATE.fullmatch(written) and written in text:
+            number = int(year) - int(month) - int(day)
+            return f"{written} without quotes is a calculation with the result {number}: write '{written}', in quotes"
+    return ""
+
+
 # ---------------------------------------------------------------------------------------------------------- tokens
 
 
@@ -103,6 +118,7 @@ _HEX: Final = late_pattern(r"0x([0-9a-fA-F]+)")
 _TIME: Final = late_pattern(
     r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d)(?::(\d\d))?(?::(\d\d)(?:\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
+_DATE: Final = late_pattern(r"[12]\d{3}-(?:0?[1-9]|1[0-2])-(?:0?[1-9]|[12]\d|3[01])", re.ASCII)
 _QUOTES: Final = "'\""
 
 

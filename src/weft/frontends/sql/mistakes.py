@@ -16,6 +16,7 @@ from weft.model.suggestions import nearest
 _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
 _CSV: Final = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: [^\n]*\n)?([^\n]+)")
 _CSV_FILE: Final = re.compile(r"^ +file = (.+)$", re.MULTILINE)
+_JSON: Final = re.compile(r'JSON transform error in file "([^"]*)", in (?:line|record/value) (\d+): ([^\n]*)')
 _SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate [bt][^\n]+|Candidates:[^\n]+|Either add [^\n]+)")
 _CANDIDATE: Final = re.compile(r"\n\t([^\n]+?\([^\n]*\)) -> ")
 _SYNTAX: Final = re.compile(r'Parser Error: syntax error at (?:end of input|or near "([^\n]*)")')
@@ -110,9 +111,31 @@ def _hint(message: str, text: str, line: int, column: int) -> str:
     if forms := _CANDIDATE.findall(message):
         more = f" and {len(forms) - _SHOWN} more" if len(forms) > _SHOWN else ""
         return f"Cast the values. There are: {', '.join(forms[:_SHOWN])}{more}."
+    if (date := _integer_for_date(message, text)) is not None:
+        return date
     if "WHERE clause cannot contain aggregates" in message:
         return "Write the condition behind HAVING."
     return ""
+
+
+def _integer_for_date(message: str, text: str) -> str | None:
+    """Return how to write a date, where one without quotes is compared with a date or a text."""
+    if not UNQUOTED_DATE.search(message):
+        return None
+    found = _BARE_DATE.search(_QUOTED.sub(lambda one: " " * len(one[0]), text))
+    if found is None:
+        return None
+    year, month, day = map(int, found.groups())
+    return f"{found[0]} is {year - month - day}, an integer: write DATE '{year}-{month:02}-{day:02}'."
+
+
+UNQUOTED_DATE: Final = re.compile(
+    r"(?:types|values of type) .*INTEGER.*explicit cast is required|cast \(INTEGER -> (?:DATE|TIMESTAMP)"
+    r"|Could not convert string '\d{4}-\d\d?-\d\d?[^']*' to INT"
+)
+"""The words of DuckDB for an integer where a date or a text is compared."""
+_BARE_DATE: Final = re.compile(r"(?<![\w.-])(\d{4}) ?- ?(\d{1,2}) ?- ?(\d{1,2})(?![\w.-])")
+_QUOTED: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*")
 
 
 def _columns_hint(text: str, line: int, column: int, check: Callable[[str], str]) -> str:
@@ -174,4 +197,6 @@ def _first(message: str) -> str:
     if found := _CSV.search(message):
         file = _CSV_FILE.search(message)
         line = f"{'a CSV file' if file is None else file[1]}, line {found[1]}: {found[2]}"
+    elif found := _JSON.search(message):
+        line = f"{found[1]}, line {found[2]}: {found[3] or 'a value has not the type of its column'}"
     return re.sub(r"^[A-Za-z ]+ Error: ", "", _OF_ARROW.sub("", line)).rstrip("!.")

@@ -46,7 +46,7 @@ class Planner:
             return
         self._seen[table.name.lower()] = table, stamp
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {table.rows}")
-        if table.hive:
+        if table.hive or table.merged:
             described = self._connection.execute(f"DESCRIBE {name}").fetchall()
             table = replace(table, columns=tuple((row[0], row[1]) for row in described))
         part = f"{table.name} (part "

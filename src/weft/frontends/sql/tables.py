@@ -63,12 +63,20 @@ class FileTable:
     """The columns, where they are stored in another type than their own."""
     sizes: tuple[int, ...] = ()
     """The bytes of the files, where they are not on this machine."""
+    merged: bool = False
+    """Whether the files have different types for a column, each of which the type of the table holds."""
+    sampled: bool = True
+    """Whether the types are those of a sample of the rows, where a file has none; else all rows are looked at."""
 
     def rows_of(self, files: Sequence[str]) -> str:
         """Return the SQL of the rows of some files."""
         paths = ", ".join(map(literal, files))
-        options = ", hive_partitioning = true, union_by_name = true" if self.hive else ""
+        options = ", hive_partitioning = true" if self.hive else ""
+        options += ", union_by_name = true" if self.hive or self.merged else ""
         options += NAN if self.reader == "read_parquet" else ""
+        if not self.sampled:
+            files_too = "files_to_sniff = -1" if self.reader == "read_csv" else f"maximum_sample_files = {len(files)}"
+            options += f", sample_size = -1, {files_too}"
         return f"{self.reader}([{paths}]{options})"
 
     @property
@@ -79,7 +87,7 @@ class FileTable:
     def stamp(self) -> object:
         """Return what changes with the files; None if they are not on this machine, or no longer there."""
         try:
-            return [(about.st_mtime_ns, about.st_size, about.st_ino) for about in map(os.stat, self.files)]
+            return tuple((about.st_mtime_ns, about.st_size, about.st_ino) for about in map(os.stat, self.files))
         except OSError:
             return None
 

@@ -137,6 +137,25 @@ def test_an_image_is_told_of_once():
     assert notes(resolved(CHAIN)[1], "") == []
 
 
+DATES = """
+name: dates
+entry_points:
+  a: {command: "true", parameters: {day: 2024-05-02}, condition: "{{day}} >= '2024-02-01'"}
+  b: {command: "true", parameters: {day: 2024-05-02}, condition: "'{{day}}' >= '2024-02-01'"}
+  c: {command: "true", loop_argument: ["x", "2024-05-03"], condition: "{{PF_LOOP_ARGUMENT}} >= '2024-02-01'"}
+"""
+
+
+def test_a_date_without_quotes_in_a_condition_is_told_of():
+    nodes, _ = compile_run(
+        parse_pipeline(DATES, "p.yaml"), RunIdentity("run-1", "me", "/data"), PLACE, PipelineSource(DATES, "p.yaml")
+    )
+    assert sorted(note.partition(" is")[0] for note in notes(nodes, "")) == [
+        "the condition of a: 2024-05-02 without quotes",
+        "the condition of c: 2024-05-03 without quotes",
+    ]
+
+
 def test_a_step_without_a_command_is_told_of():
     _, steps = resolved("name: p\ndisabled: off\nentry_points: {a: {}, b: {command: ' '}, c: {command: x}, off: {}}")
     assert notes(steps, "") == ["no command, so nothing is run here (PaddleFlow runs what the image starts): a, b"]

@@ -200,3 +200,19 @@ def test_sums_are_those_of_python(tree):
 )
 def test_a_false_condition_tells_of_kinds_that_are_never_equal(text, said):
     assert conditions.why_false(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "date"),
+    [
+        ("2024-05-02 >= '2024-02-01'", "2024-05-02"),
+        ("'2024-05-02' >= 2024-2-1", "2024-2-1"),
+        ("(1 > 0) && 2024-05-02 > 3", "2024-05-02"),
+        ("'2024-05-02' >= '2024-02-01'", ""),
+        ("2024 - 5 - 2 > n", ""),
+        ("2024-13-02 > 3", ""),
+        ("'unfinished", ""),
+    ],
+)
+def test_a_date_without_quotes_is_told(text, date):
+    assert conditions.calculated_date(text).partition(" ")[0] == date

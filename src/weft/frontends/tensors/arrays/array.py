@@ -326,6 +326,10 @@ class Tensor(Methods, Expressed):
                     self._value = found
         return found
 
+    def _nbytes(self) -> int:
+        node = self._node
+        return node.nbytes if self._value is None and lengths_known(node) else 0
+
     def _given(self) -> NumpyArray:
         found = self._value_of()
         values = self._node.kwargs["source"].values

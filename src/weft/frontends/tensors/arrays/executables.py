@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.options import options
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.nodes import Computable
-from weft.model.errors import RunCancelledError, UsageError
+from weft.model.errors import CapacityError, RunCancelledError, UsageError
+from weft.model.wording import size_text
+from weft.store.accounting import memory_bytes
 from weft.worker.futures import TellingFuture
+
+FETCHED_FREELY: Final = 1 << 30
+"""The bytes of values that are fetched without a look at the memory of the machine."""
 
 here = threading.local()
 """The slot of the current thread: `waits` gives it back during a wait."""
@@ -132,6 +137,10 @@ class Executable(Computable):
         """Return the computed value."""
         raise NotImplementedError
 
+    def _nbytes(self) -> int:
+        """Return the bytes of its value; 0 if they are not known before it is computed."""
+        return 0
+
     def _given(self) -> Any:
         """Return the computed value for the user, who may change it."""
         return self._value_of()
@@ -202,11 +211,26 @@ def execute(
 
 @public()
 def fetch(*things: Any, session: Any = None) -> Any:
-    """Return the value of the only executable, or a tuple of the values of all, computed in one run."""
+    """Return the value of the only executable, or a tuple of the values of all, computed in one run.
+
+    CapacityError: the values are larger than the memory of the machine or the container; nothing is computed then.
+    """
     wanted = _listed(things)
+    _check_room(wanted)
     compute(wanted, session, Watch(_watched()))
     values = [scalar_of(one._given()) for one in wanted]
     return values[0] if len(values) == 1 else tuple(values)
+
+
+def _check_room(things: Sequence[Any]) -> None:
+    """Raise CapacityError if the values of executables, of known sizes, are larger than the memory of this machine."""
+    nbytes = sum(one._nbytes() for one in things)
+    if nbytes > FETCHED_FREELY and nbytes > (most := memory_bytes()):
+        raise CapacityError(
+            f"the values to fetch take {size_text(nbytes)}, and the memory here is {size_text(most)}",
+            hint="Keep them in the session with x.execute(), fetch a part such as x[:1000], or write them to a file: "
+            "weft.tensor.save(path, x), to_zarr(path, x).execute().",
+        )
 
 
 def scalar_of(value: Any) -> Any:

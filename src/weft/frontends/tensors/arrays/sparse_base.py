@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Axis, DType, DTypeLike, NumpyArray
 
 
+class _OfDenseArraysError(AttributeError, TypeError):
+    """A sparse array has not what a dense one has; `hasattr` is False, and it is an error of types as of functions."""
+
+
 class SparseArray(Executable):
     """An array that is computed on request, whose chunks are sparse arrays of a library."""
 
@@ -71,6 +75,12 @@ class SparseArray(Executable):
         return f"{type(self).__name__} <{self._node.name}, shape={self.shape}, dtype={self.dtype}, {state}>"
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self).__name__
+        if not name.startswith("_") and hasattr(Tensor, name):
+            raise _OfDenseArraysError(f"{name} of a {kind} is not supported: give x.todense().{name}")
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
     def _ready(self) -> bool:
         return sources.is_stored(self._node)

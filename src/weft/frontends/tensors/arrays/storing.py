@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import posixpath
 import secrets
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil, prod
@@ -28,7 +30,7 @@ from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
 from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, call, walk
 from weft.frontends.tensors.sources import ArraySource, stored
 from weft.model.errors import ConflictError, DiskFullError, NotFoundError, UsageError
-from weft.model.wording import counted
+from weft.model.wording import counted, type_of
 from weft.store.limits import disk_error
 
 if TYPE_CHECKING:
@@ -201,15 +203,34 @@ class _Writing(Tensor):
     Tasks write each chunk; if these are in other processes and the target is in memory, this process writes.
     """
 
-    __slots__ = ("_finish", "_source", "_target")
+    __slots__ = ("_asked", "_finish", "_source", "_target")
 
     def __init__(self, node: ArrayNode, source: ArrayNode, target: Any, finish: Callable[[], None] | None) -> None:
         self._source, self._target, self._finish = source, target, finish
+        self._asked = False
         super().__init__(node)
+
+    def __repr__(self) -> str:
+        state = "written" if self._ready() else "nothing is written before execute()"
+        return f"<write of {self._source.name}, shape={self._source.shape}, into {self._place()}, {state}>"
+
+    def _place(self) -> str:
+        target = self._target.target if isinstance(self._target, _Region) else self._target
+        return _location(target) or f"{type_of(target)} in memory"
+
+    def __del__(self) -> None:
+        if not getattr(self, "_asked", True) and not sys.is_finalizing():
+            warnings.warn(
+                f"nothing was written into {self._place()}: what was to write it was dropped before its execute()",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     @classmethod
     def _compute(cls, things: Sequence[Any], session: runners.Runner | None, watch: Watch) -> None:
         cls.must_compute()
+        for x in things:
+            x._asked = True
         found = session or runners.current()
         here = [found.apart and _only_here(x._target) for x in things]
         nodes = [x._source if own else x._node for x, own in zip(things, here, strict=True)]

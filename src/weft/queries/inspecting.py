@@ -1,0 +1,334 @@
+"""Looks at the files of a table before it is read: what DuckDB would cut, round or leave out without a word."""
+
+from __future__ import annotations
+
+import csv
+import re
+import threading
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import duckdb
+
+from weft.frontends.sql.expressions import identifier, literal
+from weft.frontends.sql.mistakes import unreadable
+from weft.model.errors import DefinitionError
+from weft.model.wording import counted
+from weft.queries.advice import misfit_hint
+from weft.store.filesystems import is_url
+from weft.store.remote import shown
+
+if TYPE_CHECKING:
+    from weft.frontends.sql.tables import FileTable
+
+KEPT: Final = 64
+"""The tables whose inspection is kept while their files do not change, at most."""
+LOOKED_AT: Final = 20_480
+"""The lines of a CSV file that DuckDB takes types from."""
+EXACT: Final = 1 << 53
+"""Up to here each integer is a DOUBLE."""
+_SEPARATORS: Final = ",;\t|"
+_INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_UNSIGNED: Final = ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT")
+_BITS: Final = {of: 8 << at for names in (_INTEGERS, _UNSIGNED) for at, of in enumerate(names)}
+_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20, 128: 39}
+"""The decimal digits of an integer, by its bits."""
+_FLOATS: Final = {"FLOAT": 24, "DOUBLE": 53}
+"""The bits of integers that a number with a point holds."""
+_DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+_NOTHING: Final = '"NULL"'
+"""The type of a Parquet column of which no value was known when its file was written."""
+_lock = threading.Lock()
+_inspected: dict[tuple[FileTable, object], FileTable] = {}
+
+
+def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTable:
+    """Return a table as it is to be read, so that no value changes and none is lost.
+
+    DefinitionError: its files differ in a way that no table holds. A UserWarning tells of lines that are left out.
+    """
+    stamp = table.stamp()
+    with _lock:
+        known = _inspected.get((table, stamp)) if stamp is not None else None
+    if known is not None:
+        return known
+    try:
+        if table.reader == "read_parquet":
+            made = _of_one_kind(table, connection)
+            _warn_of_renamed(connection.sql(f"FROM {table.rows_of(table.files[:1])}").columns)
+        else:
+            if table.reader == "read_csv":
+                _check_lines(table, connection)
+            made = _with_all_types(table, connection)
+    except duckdb.Error as error:
+        told = unreadable(error, table.name)
+        told.hint = misfit_hint(told.message.partition(" cannot be read: ")[2]) or told.hint
+        raise told from None
+    with _lock:
+        while len(_inspected) >= KEPT:
+            del _inspected[next(iter(_inspected))]
+        _inspected[table, stamp] = made
+    return made
+
+
+# -------------------------------------------------------------------------------------------------------------- Parquet
+
+
+def _of_one_kind(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTable:
+    """Return a table in Parquet files, merged if their types differ. DefinitionError: they cannot be merged."""
+    if len(table.files) == 1:
+        return table
+    groups = connection.execute(
+        "SELECT columns, list(file_name ORDER BY file_name) FROM ("
+        "SELECT file_name, list((name, duckdb_type, num_children) ORDER BY column_id) AS columns "
+        "FROM parquet_schema($1) GROUP BY file_name) GROUP BY columns",
+        [list(table.files)],
+    ).fetchall()
+    if len(groups) == 1:
+        return table
+    kinds = sorted(
+        (sorted(files, key=table.files.index) for _, files in groups), key=lambda of: table.files.index(of[0])
+    )
+    types = [_columns(connection, f"read_parquet({literal(files[0])}, hive_partitioning = false)") for files in kinds]
+    unknown = _unknown(connection, [files[0] for files in kinds])
+    if not table.hive:
+        _check_names(table, [files[0] for files in kinds], types)
+    firsts = ", ".join(literal(files[0]) for files in kinds)
+    merged = _columns(connection, f"read_parquet([{firsts}], union_by_name = true, hive_partitioning = false)")
+    differ = False
+    for name, of in merged.items():
+        for files, own in zip(kinds, types, strict=True):
+            was = own.get(name, of)
+            differ |= was != of
+            if was == of or _holds(of, was) or (files[0], name) in unknown:
+                continue
+            if of == "DOUBLE" and was in ("BIGINT", "UBIGINT") and _exact(connection, files, name):
+                continue
+            first, had = next(
+                (other[0], mine[name])
+                for other, mine in zip(kinds, types, strict=True)
+                if mine.get(name, was) != was and (other[0], name) not in unknown
+            )
+            raise DefinitionError(
+                f"the files of the table {table.name} have different types: column {name} is {was} in "
+                f"{_place(files[0])}, and {had} in {_place(first)}",
+                hint="Write the column with one type into all files. " + _by_name(table, "which converts values"),
+            )
+    return replace(table, merged=True) if differ and not table.hive else table
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[str, str]:
+    """Return the types of some rows by the names of their columns in small letters: DuckDB reads them in any case."""
+    found = connection.sql(f"FROM {rows}")
+    return dict(zip(map(str.lower, found.columns), map(str, found.types), strict=True))
+
+
+def _unknown(connection: duckdb.DuckDBPyConnection, files: Sequence[str]) -> set[tuple[str, str]]:
+    """Return the columns of files that have no value and so no type."""
+    rows = connection.execute(
+        "SELECT file_name, lower(name) FROM parquet_schema($1) WHERE duckdb_type = $2", [list(files), _NOTHING]
+    ).fetchall()
+    return {(file, name) for file, name in rows}
+
+
+def _holds(of: str, was: str) -> bool:
+    """Whether a type holds each value of another one, as itself."""
+    if was in _BITS:
+        signed = was in _INTEGERS
+        if of in _BITS:
+            return _BITS[of] >= _BITS[was] + (not signed and of in _INTEGERS) and (of in _INTEGERS or not signed)
+        if of in _FLOATS:
+            return _FLOATS[of] >= _BITS[was]
+        wide = _DECIMAL.fullmatch(of)
+        return wide is not None and int(wide[1]) - int(wide[2]) >= _DIGITS[_BITS[was]]
+    if (wide := _DECIMAL.fullmatch(of)) and (narrow := _DECIMAL.fullmatch(was)):
+        scale = int(wide[2]) - int(narrow[2])
+        return scale >= 0 and int(wide[1]) - int(narrow[1]) >= scale
+    return (was, of) in (("FLOAT", "DOUBLE"), ("DATE", "TIMESTAMP"))
+
+
+def _exact(connection: duckdb.DuckDBPyConnection, files: Sequence[str], name: str) -> bool:
+    """Whether files tell that all integers of a column are exact as DOUBLE."""
+    row = connection.execute(
+        "SELECT count(*) FROM parquet_metadata($1) WHERE lower(path_in_schema) = $2 AND num_values > 0 "
+        "AND num_values <> coalesce(stats_null_count, 0) AND NOT coalesce("
+        "TRY_CAST(stats_min_value AS HUGEINT) >= -$3 AND TRY_CAST(stats_max_value AS HUGEINT) <= $3, false)",
+        [list(files), name, EXACT],
+    ).fetchone()
+    return row is not None and row[0] == 0
+
+
+def _check_names(table: FileTable, files: Sequence[str], types: Sequence[Mapping[str, str]]) -> None:
+    """DefinitionError: a file has a column that another one has not."""
+    for file, own in zip(files, types, strict=True):
+        for other, theirs in zip(files, types, strict=True):
+            if more := [name for name in theirs if name not in own]:
+                raise DefinitionError(
+                    f"the files of the table {table.name} have different columns: {_place(other)} has "
+                    f"{', '.join(more)}, and {_place(file)} has not",
+                    hint=_by_name(table, "NULL where a file has no such column"),
+                )
+
+
+def _by_name(table: FileTable, what: str) -> str:
+    """Return how a text reads files with different columns."""
+    file = table.files[0]
+    pattern = f"{_place(file).rpartition('/')[0]}/*.{file.rpartition('.')[2]}"
+    read = f"FROM {table.reader}({literal(pattern)}, union_by_name = true)"
+    return f"Or name the files in the text, in a granted folder, {what}: {read}."
+
+
+def _place(file: str) -> str:
+    return shown(file) if is_url(file) else file
+
+
+# --------------------------------------------------------------------------------------------------------- CSV and JSON
+
+
+def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> None:
+    """Tell of the first lines of CSV files that are no rows. DefinitionError: lines have unequal numbers of values."""
+    for file in table.files:
+        if is_url(file) or file.lower().endswith(".gz"):
+            continue
+        row = connection.execute("SELECT SkipRows, HasHeader, Columns FROM sniff_csv($1)", [file]).fetchone()
+        assert row is not None
+        skipped, has_header, columns = row
+        names = [column["name"] for column in columns]
+        if len(names) == 1 and (separator := next((one for one in _SEPARATORS if one in names[0]), "")):
+            _check_lengths(table, file, separator)
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            left_out = [line.strip() for line in islice(lines, skipped)]
+        if all(not line or line.startswith("#") for line in left_out):
+            continue
+        if not has_header:
+            raise _unequal(table, file, f"the first {counted(skipped, 'line')}, and those behind")
+        which = "line 1 is no row" if skipped == 1 else f"lines 1 to {skipped} are no rows"
+        warnings.warn(
+            f"table {table.name}: {which} of {file}, where lines have {counted(len(names), 'value')} later: "
+            f"{left_out[0]!r}",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _check_lengths(table: FileTable, file: str, separator: str) -> None:
+    """DefinitionError: a line of a CSV file has not as many values as its first one; DuckDB would not divide any."""
+    with open(file, encoding="utf-8", errors="replace", newline="") as text:
+        lines = csv.reader(islice(text, LOOKED_AT), delimiter=separator)
+        head = next(lines, [])
+        for values in lines:
+            if values and len(values) != len(head):
+                raise _unequal(table, file, f"line {lines.line_num} has {len(values)}, and the first line {len(head)}")
+
+
+def _unequal(table: FileTable, file: str, what: str) -> DefinitionError:
+    read = f"FROM read_csv({literal(file)}, header = true, null_padding = true)"
+    return DefinitionError(
+        f"the table {table.name} cannot be read: lines of {file} have different numbers of values: {what}",
+        hint=f"Correct the file, or read it by the text, in a granted folder, with NULL for missing values: {read}.",
+    )
+
+
+def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTable:
+    """Return a table in CSV or JSON files, with types from all rows where those of a sample would change a value."""
+    rows = connection.sql(f"FROM {table.rows_of(table.files)}")
+    types = dict(zip(rows.columns, map(str, rows.types), strict=True))
+    _warn_of_renamed(rows.columns)
+    if table.reader == "read_csv" and len(table.files) > 1 and not table.hive:
+        _check_csv_names(table, connection, types)
+    if any(map(is_url, table.files)):  # they would be fetched twice
+        return table
+    types = {name: of for name, of in types.items() if name not in _folder_columns(table)}
+    misfits = _json_misfits(types) if table.reader == "read_json" else _csv_misfits(types)
+    if not misfits:
+        return table
+    paths = ", ".join(map(literal, table.files))
+    if table.reader == "read_json":
+        texts = ", ".join(f"{literal(name)}: 'JSON'" for name in types if identifier(name) in misfits)
+        read = f"read_json([{paths}], columns = {{{texts}}}, hive_partitioning = false)"
+    else:
+        merged = ", union_by_name = true" if table.hive else ""
+        read = f"read_csv([{paths}], all_varchar = true, hive_partitioning = false{merged})"
+    found = connection.execute(f"SELECT 1 FROM {read} WHERE {' OR '.join(misfits.values())} LIMIT 1").fetchone()
+    return table if found is None else replace(table, sampled=False)
+
+
+def _folder_columns(table: FileTable) -> set[str]:
+    """Return the columns whose values are in the names of `key=value` folders."""
+    folders = table.files[0].split("/")[:-1] if table.hive else []
+    return {folder.partition("=")[0] for folder in folders if "=" in folder}
+
+
+def _csv_misfits(types: Mapping[str, str]) -> dict[str, str]:
+    """Return the conditions of texts that DuckDB would round or cut, by columns: 1.5 in integers, times in dates."""
+    found = {}
+    for name, of in types.items():
+        column = identifier(name)
+        if of in _BITS:
+            found[column] = _with_fraction(column)
+        elif of == "DATE":
+            found[column] = f"contains({column}, ':')"
+    return found
+
+
+def _with_fraction(text: str) -> str:
+    return " OR ".join(f"contains({text}, '{part}')" for part in (".", "e-", "E-"))
+
+
+def _json_misfits(types: Mapping[str, str]) -> dict[str, str]:
+    """Return the conditions of JSON that DuckDB may round, by columns, also of numbers within others."""
+    found = {}
+    for name, of in types.items():
+        column = identifier(name)
+        if _INTEGER.search(of):
+            found[column] = _with_fraction(f"{column}::VARCHAR")
+        elif of == "BOOLEAN":
+            found[column] = f"{column}::VARCHAR NOT IN ('true', 'false', 'null')"
+    return found
+
+
+_INTEGER: Final = re.compile(r"\bU?(?:BIG|HUGE)INT\b")
+
+
+def _check_csv_names(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> None:
+    """DefinitionError: a CSV file has columns that the first one has not, which DuckDB leaves out."""
+    paths = ", ".join(map(literal, table.files))
+    merged = connection.sql(f"FROM read_csv([{paths}], union_by_name = true)").columns
+    if len(merged) > len(types):
+        kinds = [_columns(connection, f"read_csv({literal(file)})") for file in table.files]
+        _check_names(table, table.files, kinds)
+
+
+# ---------------------------------------------------------------------------------------------------------------- names
+
+
+def warn_of_case(names: Iterable[str]) -> None:
+    """Warn of columns whose names differ only in case; `names` are those of the data."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (first := seen.setdefault(name.lower(), name)) != name:
+            _warn_of_case(first, name, f"{name}_1")
+
+
+def _warn_of_renamed(names: Sequence[str]) -> None:
+    """Warn of columns whose names differ only in case; `names` are those that DuckDB gives: a later one has a number.
+
+    Columns that are equal in case too have names of the same letters.
+    """
+    first = {name.lower(): name for name in reversed(names)}
+    for name in names:
+        own, line, number = name.rpartition("_")
+        if line and number.isdigit() and own not in names and own.lower() in first:
+            _warn_of_case(first[own.lower()], own, name)
+
+
+def _warn_of_case(first: str, later: str, renamed: str) -> None:
+    warnings.warn(
+        f"the columns {first} and {later} differ only in case, which SQL does not tell apart: {later} is {renamed} in "
+        "queries. Rename one of them in the data",
+        UserWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,258 @@
+"""What queries would change, cut or leave out without a word is refused, widened or told."""
+
+import datetime
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import weft
+from weft.model.errors import DefinitionError, SqlError
+
+pandas = pytest.importorskip("pandas")
+MANY = 30_000
+"""More rows than those that DuckDB takes types from."""
+
+
+def files(folder, *tables, hive=False):
+    for at, table in enumerate(tables):
+        place = folder / f"part={at}" if hive else folder
+        place.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), place / f"{at}.parquet")
+    return str(folder)
+
+
+@pytest.fixture(params=["whole", "stages"])
+def context(request):
+    with weft.SqlContext(mode=request.param, workers=2) as made:
+        yield made
+
+
+# ------------------------------------------------------------------------------------------------------------- Parquet
+
+
+@pytest.mark.parametrize("hive", [False, True])
+def test_parquet_files_whose_values_would_be_rounded_are_refused(context, tmp_path, hive):
+    ids = pa.array([2**53 + 1, 1])
+    folder = files(tmp_path, {"k": [1, 2], "v": ids}, {"k": [3, 4], "v": [1.6, 2.7]}, hive=hive)
+    with pytest.raises(
+        DefinitionError, match=r"column v is BIGINT in .*0\.parquet, and DOUBLE in .*1\.parquet"
+    ) as told:
+        context.register("t", folder)
+    assert "union_by_name = true" in told.value.hint
+
+
+@pytest.mark.parametrize("hive", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second", "of"),
+    [
+        (pa.array([1, 2]), pa.array([1.6, 2.7]), "DOUBLE"),  # the statistics of the file tell that all are exact
+        (pa.array([1, 2], pa.int32()), pa.array([2**40, 4]), "BIGINT"),
+        (pa.array([2**40, 4]), pa.array([1, 2], pa.int32()), "BIGINT"),
+        (pa.array([0.5, 2], pa.float32()), pa.array([0.1, 2.7]), "DOUBLE"),
+        (pa.nulls(2), pa.array(["a", "b"]), "VARCHAR"),
+    ],
+)
+def test_parquet_files_of_several_types_have_one_that_holds_all_values(context, tmp_path, first, second, of, hive):
+    context.register("t", files(tmp_path, {"v": first}, {"v": second}, hive=hive))
+    query = context.sql("SELECT v FROM t")
+    assert query.types == [of]
+    key = str
+    assert sorted((row[0] for row in query.rows()), key=key) == sorted(
+        [*first.to_pylist(), *second.to_pylist()], key=key
+    )
+    assert context.sql("SELECT count(v) FROM t").rows() == [(4 - first.null_count,)]
+
+
+def test_columns_of_later_parquet_files_are_not_left_out(context, tmp_path):
+    folder = files(tmp_path, {"k": [1]}, {"k": [2], "w": [9]})
+    with pytest.raises(DefinitionError, match=r"1\.parquet has w, and .*0\.parquet has not") as told:
+        context.register("t", folder)
+    assert "union_by_name = true" in told.value.hint
+    with pytest.raises(DefinitionError, match="different columns"):
+        weft.SqlContext(allow=[tmp_path]).sql(f"SELECT * FROM '{tmp_path}/*.parquet'")
+
+
+def test_what_the_hint_names_reads_files_with_different_columns(tmp_path):
+    folder = files(tmp_path, {"k": [1]}, {"k": [2], "w": [9]})
+    with weft.SqlContext(allow=[tmp_path]) as context:
+        with pytest.raises(DefinitionError) as told:
+            context.register("t", folder)
+        read = told.value.hint.partition(": ")[2].removesuffix(".")
+        assert context.sql(f"{read} ORDER BY k").rows() == [(1, None), (2, 9)]
+
+
+def test_the_order_of_columns_may_differ(context, tmp_path):
+    context.register("t", files(tmp_path, {"k": [1], "v": [2]}, {"v": [4], "k": [3]}))
+    assert sorted(context.sql("SELECT k, v FROM t").rows()) == [(1, 2), (3, 4)]
+
+
+# --------------------------------------------------------------------------------------------------------- CSV and JSON
+
+
+@pytest.mark.parametrize(
+    ("usual", "late", "read"),
+    [
+        ("1", "1.7", 1.7),
+        ("1", "15e-1", 1.5),
+        ("2024-01-01", "2024-01-02 10:00:00", datetime.datetime.fromisoformat("2024-01-02T10:00:00")),
+    ],
+)
+def test_a_late_value_of_csv_is_neither_rounded_nor_cut(context, tmp_path, usual, late, read):
+    (tmp_path / "t.csv").write_text("k,v\n" + f"1,{usual}\n" * MANY + f"7,{late}\n")
+    context.register("t", str(tmp_path / "t.csv"))
+    assert context.sql("SELECT v FROM t WHERE k = 7").rows() == [(read,)]
+
+
+@pytest.mark.parametrize(("usual", "late", "read"), [(1, 1.7, 1.7), ({"x": 1}, {"x": 1.7}, {"x": 1.7}), (True, 3, "3")])
+def test_a_late_value_of_json_is_not_rounded(context, tmp_path, usual, late, read):
+    lines = [json.dumps({"k": 1, "v": usual})] * MANY + [json.dumps({"k": 7, "v": late})]
+    (tmp_path / "t.json").write_text("\n".join(lines))
+    context.register("t", str(tmp_path / "t.json"))
+    assert context.sql("SELECT v FROM t WHERE k = 7").rows() == [(read,)]
+
+
+@pytest.mark.parametrize("end", ["csv", "json"])
+def test_late_values_below_folders_of_values_are_not_rounded(context, tmp_path, end):
+    for part, last in ((1, "2"), (2, "1.7")):
+        rows = [*["1"] * MANY, last]
+        folder = tmp_path / f"part={part}"
+        folder.mkdir()
+        text = "v\n" + "\n".join(rows) if end == "csv" else "\n".join(f'{{"v": {row}}}' for row in rows)
+        (folder / f"t.{end}").write_text(text + "\n")
+    context.register("t", str(tmp_path))
+    found = context.sql("SELECT part, max(v) FROM t GROUP BY part ORDER BY part").rows()
+    assert found == [(1, 2), (2, 1.7)]
+
+
+@pytest.mark.parametrize("end", ["csv", "json"])
+def test_a_late_value_of_another_type_is_told_with_what_reads_it(context, tmp_path, end):
+    file = tmp_path / f"t.{end}"
+    if end == "csv":
+        file.write_text("k,v\n" + "1,1\n" * MANY + "7,abc\n")
+    else:
+        file.write_text('{"k": 1, "v": 1}\n' * MANY + '{"k": 7, "v": "abc"}\n')
+    context.register("t", str(file))
+    with pytest.raises(SqlError, match=rf"t\.{end}, line 3000\d: .*abc") as told:
+        context.sql("SELECT v FROM t WHERE k = 7").rows()
+    assert f"FROM read_{end}('{file}', sample_size = -1)" in told.value.hint
+    with weft.SqlContext(allow=[tmp_path]) as other:
+        read = other.sql(f"SELECT v FROM read_{end}('{file}', sample_size = -1) WHERE k = 7").rows()
+    assert "abc" in str(read)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a,b,c\n1,2,3\n4,5\n", "line 3 has 2, and the first line 3"),
+        ("a,b,c\n1,2,3\n4,5,6,7\n6,7,8\n", "line 3 has 4, and the first line 3"),
+        ("a,b\n1,2\n3,4\ntotal\n", "line 4 has 1, and the first line 2"),
+        ("a,b\n1,2,3\n4,5,6\n", "the first 1 line, and those behind"),
+        ("a,b\n1,2\n" + "1,2,3\n" * 5, "the first 2 lines, and those behind"),
+        ("a,b,c\n" + "1,2,3\n" * MANY + "4,5,6,7\n", "line 30002: Expected Number of Columns: 3 Found: 4"),
+    ],
+)
+def test_csv_lines_with_other_numbers_of_values_are_refused(tmp_path, text, told):
+    (tmp_path / "t.csv").write_text(text)
+    with weft.SqlContext() as context, pytest.raises(DefinitionError, match=told) as caught:
+        context.register("t", str(tmp_path / "t.csv"))
+    assert "null_padding = true" in caught.value.hint
+
+
+def test_lines_before_the_names_of_columns_are_told(tmp_path):
+    (tmp_path / "t.csv").write_text("Report of 2024\n\na,b\n1,2\n3,4\n")
+    with weft.SqlContext() as context:
+        with pytest.warns(UserWarning, match=r"lines 1 to 2 are no rows of .*t\.csv.*'Report of 2024'"):
+            context.register("t", str(tmp_path / "t.csv"))
+        assert context.sql("FROM t").rows() == [(1, 2), (3, 4)]
+
+
+def test_columns_of_later_csv_files_are_not_left_out(tmp_path):
+    (tmp_path / "a.csv").write_text("k\n1\n")
+    (tmp_path / "b.csv").write_text("k,w\n2,9\n")
+    with weft.SqlContext() as context, pytest.raises(DefinitionError, match=r"b\.csv has w, and .*a\.csv has not"):
+        context.register("t", str(tmp_path))
+
+
+# ----------------------------------------------------------------------------------------------------- tables and names
+
+
+def test_a_query_stands_for_the_tables_of_then(context, tmp_path):
+    pq.write_table(pa.table({"k": [3]}), tmp_path / "t.parquet")
+    for name in ("t", "T"):
+        context.register("t", pa.table({"k": [1]}))
+        context.sql("CREATE OR REPLACE VIEW v AS SELECT k + 10 AS k FROM t")
+        query, through, planned = context.sql("SELECT k FROM t"), context.sql("FROM v"), context.sql("SELECT k FROM t")
+        planned.explain()
+        context.register(name, str(tmp_path / "t.parquet"))
+        assert (query.rows(), through.rows(), planned.rows()) == ([(1,)], [(11,)], [(1,)])
+        assert context.sql("SELECT k FROM query JOIN t USING (k)").rows() == []
+        assert context.sql("SELECT k FROM t").rows() == [(3,)]
+        assert context.sql("FROM v").rows() == [(13,)]
+
+
+def test_views_may_be_made_anew_below_others(context):
+    context.sql("CREATE VIEW a AS SELECT 1 AS k")
+    context.sql("CREATE VIEW b AS FROM a")
+    context.sql("CREATE OR REPLACE VIEW a AS SELECT 2 AS k")
+    assert context.sql("FROM b").rows() == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("index", "told"),
+    [
+        (pandas.Index(["x", "y"], name="id"), "the index 'id' of"),
+        (pandas.Index(["x", "y"]), "the index of"),
+        (pandas.RangeIndex(2, name="row"), "the index 'row' of"),
+        (pandas.MultiIndex.from_tuples([(1, 2), (1, 3)], names=["a", "b"]), "the index 'a', 'b' of"),
+    ],
+)
+def test_an_index_of_pandas_that_is_data_is_told(index, told):
+    frame = pandas.DataFrame({"v": [1, 2]}, index=index)
+    with weft.SqlContext() as context, pytest.warns(UserWarning, match=rf"{told} the data frame.*reset_index\(\)"):
+        context.register("t", frame)
+
+
+def test_numbers_of_rows_are_no_data(recwarn):
+    frame = pandas.DataFrame({"v": [1, 2, 3]})
+    with weft.SqlContext() as context:
+        context.register("t", frame)
+        context.register("left", frame[frame.v > 1])
+    assert not list(recwarn)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet", "csv", "json"])
+def test_columns_that_differ_only_in_case_are_told(tmp_path, kind):
+    source = pa.table({"a": [1], "A": [2]})
+    if kind == "parquet":
+        pq.write_table(source, tmp_path / "t.parquet")
+    elif kind == "csv":
+        (tmp_path / "t.csv").write_text("a,A\n1,2\n")
+    elif kind == "json":
+        (tmp_path / "t.json").write_text('{"a": 1, "A": 2}')
+    with weft.SqlContext() as context:
+        with pytest.warns(UserWarning, match="the columns a and A differ only in case.*A is A_1"):
+            context.register("t", source if kind == "arrow" else str(tmp_path / f"t.{kind}"))
+        assert context.sql("SELECT a, A_1 FROM t").rows() == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "day >= 2024-03-01",
+        "moment < 2024-03-01",
+        "s = 2024-03-01",
+        "day BETWEEN 2024-03-01 AND 2024-04-01",
+        "day IN (2024-03-01)",
+        "day IN (DATE '2020-01-01', 2024-3-1)",
+    ],
+)
+def test_a_date_without_quotes_is_told(condition):
+    day = datetime.date(2024, 5, 1)
+    days = pa.table({"day": [day], "moment": [datetime.datetime.fromisoformat("2024-05-01")], "s": ["2024-05-01"]})
+    with weft.SqlContext() as context:
+        context.register("days", days)
+        with pytest.raises(SqlError) as told:
+            context.sql(f"SELECT * FROM days WHERE {condition}").rows()
+    assert told.value.hint.endswith("is 2020, an integer: write DATE '2024-03-01'.")
