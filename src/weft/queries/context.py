@@ -460,7 +460,7 @@ class SqlContext:
     ) -> tuple[FileTable, int]:
         """Write the table `ROWS` of a connection to a file of the context; return it as a table, and its rows."""
         path, select, count = store_rows(connection, ROWS, types, self._new_file, read)
-        return FileTable(name, "read_parquet", (path,), select=select), count
+        return FileTable(name, "read_parquet", (path,), select=select).with_columns(types), count
 
     def _new_file(self) -> str:
         with self._lock:

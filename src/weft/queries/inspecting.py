@@ -58,7 +58,9 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
     try:
         if table.reader == "read_parquet":
             made = _of_one_kind(table, connection)
-            _warn_of_renamed(connection.sql(f"FROM {table.rows_of(table.files[:1])}").columns)
+            rows = connection.sql(f"FROM {made.rows_of(made.files if made.hive or made.merged else made.files[:1])}")
+            _warn_of_renamed(rows.columns)
+            made = made.with_columns(dict(zip(rows.columns, map(str, rows.types), strict=True)))
         else:
             if table.reader == "read_csv":
                 _check_lines(table, connection)
