@@ -14,8 +14,10 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
+from uuid import uuid4
 
 from weft.frontends.sql.expressions import identifier, literal
+from weft.model.digests import hex_digest
 
 if TYPE_CHECKING:
     import duckdb
@@ -174,6 +176,9 @@ class TableSplits:
 
     def __init__(self, table: FileTable, splits: Sequence[Split], connection: duckdb.DuckDBPyConnection) -> None:
         self._table, self._splits, self._connection = table, tuple(splits), connection
+        state = table.stamp()
+        self.stamp = uuid4().hex if state is None else hex_digest(repr(state).encode())
+        """A text that changes with the files; where nothing tells of that, another one each time."""
         self._bounds: dict[tuple[str, str], list[Bounds] | None] = {}
 
     def __len__(self) -> int:
