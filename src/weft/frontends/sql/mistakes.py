@@ -16,6 +16,7 @@ from weft.model.suggestions import nearest
 _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
 _CSV: Final = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: [^\n]*\n)?([^\n]+)")
 _CSV_FILE: Final = re.compile(r"^ +file = (.+)$", re.MULTILINE)
+_SNIFFED: Final = re.compile(r'Error when sniffing file "([^"]*)"')
 _JSON: Final = re.compile(r'JSON transform error in file "([^"]*)", in (?:line|record/value) (\d+): ([^\n]*)')
 _SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate [bt][^\n]+|Candidates:[^\n]+|Either add [^\n]+)")
 _CANDIDATE: Final = re.compile(r"\n\t([^\n]+?\([^\n]*\)) -> ")
@@ -165,6 +166,9 @@ def unreadable(error: duckdb.Error, name: str) -> WeftError:
     if isinstance(error, duckdb.PermissionException):
         return _forbidden(str(error), "")
     hint = "Check that the files are whole, of the type that their names tell, and that text is UTF-8."
+    if found := _SNIFFED.search(str(error)):
+        read = f"""FROM read_csv('{found[1]}', delim = ',', quote = '"')"""
+        hint += f" Or tell their form by the text, in a granted folder: {read}."
     return DefinitionError(f"the table {name} cannot be read: {_first(str(error))}", hint=hint)
 
 
@@ -197,6 +201,8 @@ def _first(message: str) -> str:
     if found := _CSV.search(message):
         file = _CSV_FILE.search(message)
         line = f"{'a CSV file' if file is None else file[1]}, line {found[1]}: {found[2]}"
+    elif found := _SNIFFED.search(message):
+        line = f"{found[1]}: no separator, quotes and types were found with which all lines are rows"
     elif found := _JSON.search(message):
         line = f"{found[1]}, line {found[2]}: {found[3] or 'a value has not the type of its column'}"
     return re.sub(r"^[A-Za-z ]+ Error: ", "", _OF_ARROW.sub("", line)).rstrip("!.")
