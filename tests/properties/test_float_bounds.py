@@ -47,7 +47,7 @@ QUERIES = [
 
 def values(rng: random.Random, count: int) -> list[float | None]:
     kind = rng.choice(["plain", "special", "one", "mixed"])
-    plain = [float(rng.randrange(-9, 10)) for _ in range(count)]
+    plain: list[float | None] = [float(rng.randrange(-9, 10)) for _ in range(count)]
     if kind == "special":
         return [rng.choice(SPECIAL) for _ in plain]
     if kind == "one":
