@@ -28,6 +28,8 @@ _KEYWORDS: Final = (
     "LIKE", "EXISTS", "CASE", "WHEN", "THEN", "ELSE", "WINDOW", "PARTITION", "QUALIFY", "INSERT", "INTO",
     "CREATE", "REPLACE", "TABLE",
 )  # fmt: skip
+_NAMED_NEXT: Final = re.compile(r"\b(?:FROM|JOIN|INTO|TABLE|VIEW)\s+\Z", re.IGNORECASE)
+"""What stands before the name of a table."""
 _NO_COLUMN: Final = re.compile(r'Values list ".*" does not have a column named')
 _PREFIX: Final = re.compile(r'(?:\w+|"(?:[^"]|"")*")\s*\.\s*')
 _SHOWN: Final = 4
@@ -152,7 +154,11 @@ def _columns_hint(text: str, line: int, column: int, check: Callable[[str], str]
 
 def _syntax_hint(lines: list[str], line: int, column: int, near: str | None) -> str:
     """Return a hint for a word that cannot stand where it does: the word before it may be a keyword gone wrong."""
-    words = _WORD.findall("\n".join([*lines[: line - 1], lines[line - 1][: column - 1]]))
+    before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])
+    if near is not None and _WORD.fullmatch(near) and _NAMED_NEXT.search(before):
+        missing = "A name is missing here, or " if near.upper() in _KEYWORDS else ""
+        return f'{missing}{near} is the name: a word of SQL is written in double quotes as a name, "{near}".'
+    words = _WORD.findall(before)
     for word in [*words[-1:], *_WORD.findall(near or "")]:
         if word.upper() not in _KEYWORDS and (meant := nearest(word, _KEYWORDS)):
             return f"Did you mean {meant} and not {word}?"
