@@ -101,6 +101,8 @@ WRONG = {
     "SELECT name FORM people": (1, 18, "FROM and not FORM"),
     "SELECT name FROM people ORDR BY name": (1, 30, "ORDER and not ORDR"),
     "SELECT (name FROM people": (1, 14, "Look before FROM"),
+    "SELECT name FROM semi": (1, 18, 'double quotes as a name, "semi"'),
+    "SELECT name FROM people JOIN order": (1, 30, "A name is missing here, or order is the name"),
 }
 
 

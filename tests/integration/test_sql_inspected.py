@@ -1,6 +1,7 @@
 """What queries would change, cut or leave out without a word is refused, widened or told."""
 
 import datetime
+import gzip
 import json
 
 import pyarrow as pa
@@ -148,8 +149,8 @@ def test_a_late_value_of_another_type_is_told_with_what_reads_it(context, tmp_pa
         ("a,b,c\n1,2,3\n4,5\n", "line 3 has 2, and the first line 3"),
         ("a,b,c\n1,2,3\n4,5,6,7\n6,7,8\n", "line 3 has 4, and the first line 3"),
         ("a,b\n1,2\n3,4\ntotal\n", "line 4 has 1, and the first line 2"),
-        ("a,b\n1,2,3\n4,5,6\n", "the first 1 line, and those behind"),
-        ("a,b\n1,2\n" + "1,2,3\n" * 5, "the first 2 lines, and those behind"),
+        ("a,b\n1,2,3\n4,5,6\n", "line 2 has 3, and the first line 2.*\n.*If line 1 is no row:"),
+        ("a,b\n1,2\n" + "1,2,3\n" * 5, "line 3 has 3, and the first line 2.*\n.*If lines 1 to 2 are no rows:"),
         ("a,b,c\n" + "1,2,3\n" * MANY + "4,5,6,7\n", "line 30002: Expected Number of Columns: 3 Found: 4"),
     ],
 )
@@ -166,6 +167,63 @@ def test_lines_before_the_names_of_columns_are_told(tmp_path):
         with pytest.warns(UserWarning, match=r"lines 1 to 2 are no rows of .*t\.csv.*'Report of 2024'"):
             context.register("t", str(tmp_path / "t.csv"))
         assert context.sql("FROM t").rows() == [(1, 2), (3, 4)]
+
+
+@pytest.mark.parametrize("end", ["csv", "csv.gz"])
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id,v\n1,2\n2,3\n3,4,oops\n", r"line 4 has 3, and the first line 2"),
+        ("id,v\n1,2\n2,3\nx,y,z\n3,4,5\n", r"line 4 has 3, and the first line 2"),  # x, y and z are no names
+        ("id;v\n1;2\n3;4;5\n6;7;8\n", r"line 3 has 3, and the first line 2"),
+        ('a,b\n, \n""#\n', r"line 3 has 1, and the first line 2"),  # DuckDB finds no form of it
+    ],
+)
+def test_no_csv_lines_are_taken_for_a_preamble(tmp_path, text, told, end):
+    path = tmp_path / f"t.{end}"
+    path.write_bytes(gzip.compress(text.encode()) if end == "csv.gz" else text.encode())
+    with weft.SqlContext() as context, pytest.raises(DefinitionError, match=told) as error:
+        context.register("t", str(path))
+    assert f"read_csv('{path}'" in error.value.hint
+
+
+def test_a_preamble_that_looks_like_rows_can_be_left_out_by_the_text(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("made,2024\nby,Ann\na,b,c\n1,2,3\n")
+    with weft.SqlContext(allow=[tmp_path]) as context:
+        with pytest.raises(DefinitionError, match="line 3 has 3, and the first line 2") as error:
+            context.register("t", str(path))
+        read = f"FROM read_csv('{path}', skip = 2)"
+        assert read in error.value.hint
+        assert context.sql(read).rows() == [(1, 2, 3)]
+
+
+def test_lines_before_the_names_of_a_compressed_csv_file_are_told(tmp_path):
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"Report of 2024\n\na,b\n1,2\n3,4\n"))
+    with (
+        weft.SqlContext() as context,
+        pytest.warns(UserWarning, match="lines 1 to 2 are no rows of .*'Report of 2024'"),
+    ):
+        context.register("t", str(tmp_path / "t.csv.gz"))
+
+
+def test_a_csv_file_at_a_url_loses_no_lines(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://ragged/t.csv", "wb") as file:
+        file.write(b"id,v\n1,2\n2,3\n3,4,oops\n")
+    with weft.SqlContext() as context, pytest.raises(DefinitionError, match="line 4 has 3, and the first line 2"):
+        context.register("t", "memory://ragged/t.csv")
+
+
+def test_csv_that_is_not_utf_8_is_told_with_its_encoding(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes("a,b\n1,Zürich\n".encode("latin-1"))
+    with weft.SqlContext(allow=[tmp_path]) as context:
+        with pytest.raises(DefinitionError, match="line 2: Invalid unicode") as error:
+            context.register("t", str(path))
+        read = f"FROM read_csv('{path}', encoding = 'latin-1')"
+        assert read in error.value.hint
+        assert context.sql(read).rows() == [(1, "Zürich")]
 
 
 def test_columns_of_later_csv_files_are_not_left_out(tmp_path):

@@ -70,6 +70,11 @@ def misfit_hint(message: str) -> str:
             f"FROM read_csv('{file}', null_padding = true) gives NULL for missing values, and ignore_errors = true "
             "leaves the line out."
         )
+    if "unicode" in what:
+        return (
+            "Write the file as UTF-8, or name its encoding by the text, in a granted folder: "
+            f"FROM {reader}('{file}', encoding = 'latin-1')."
+        )
     return (
         "Types come from a sample of the rows. Take all, or name types, by the text, in a granted folder: "
         f"FROM {reader}('{file}', sample_size = -1), or {others}."

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import duckdb
 import pyarrow as pa
@@ -35,6 +35,7 @@ from weft.queries.sources import (
     arrow_table,
     compared_alike,
     file_table,
+    listed,
     outside,
     plain_parameters,
     reader_of,
@@ -132,6 +133,7 @@ class SqlContext:
         self._written = 0
         self._reached: set[str] = set()
         self._tables: dict[str, SqlTable] = {}
+        self._listed: dict[str, _Listed] = {}
         self._idle: list[duckdb.DuckDBPyConnection] = []  # with the tables of now
         self._changes = 0
         self._connection = self._open()
@@ -171,7 +173,32 @@ class SqlContext:
             raise UsageError(f"the name of the table is {name!r}", hint="Give it a name: register('people', ...).")
         self._check_open()
         table = source.as_table(name, self) if isinstance(source, Query) else table_of(name, source)
-        self._add(name, self._inspected(table) if isinstance(table, FileTable) else table)
+        if not isinstance(table, FileTable):
+            self._add(name, table)
+            return
+        stamp = table.stamp()  # before its files are looked at: what changes meanwhile is looked at again
+        with self._lock:
+            self._add(name, self._inspected(table))
+            self._listed[name] = _Listed(listed(source, table), table, stamp)
+
+    def _list_again(self, name: str) -> bool:
+        """Take the files that a table has now, if others have come or gone, or some have changed; return whether."""
+        with self._lock:
+            known = self._listed.get(name)
+        if known is None:
+            return False
+        table = known.table if known.source is None else file_table(name, known.source)
+        stamp = table.stamp()
+        if table == known.table and stamp in (known.stamp, None):  # None: at URLs, or gone, which the query tells
+            return False
+        made = self._inspected(table)
+        with self._lock:
+            if self._listed.get(name) is not known:  # another query did it, or the table was replaced
+                return True
+            if made != self._tables[name]:
+                self._add(name, made)
+            self._listed[name] = known._replace(table=table, stamp=stamp)
+        return True
 
     def _inspected(self, table: FileTable) -> FileTable:
         """Return a table of files of the user as it is to be read. DefinitionError: its files do not fit together."""
@@ -212,6 +239,7 @@ class SqlContext:
             self._close_idle()
             self._connection.execute(f"DROP VIEW IF EXISTS {identifier(known)}")
             del self._tables[known]
+            self._listed.pop(known, None)
             self._planned.pop(known, None)
         return bool(known)
 
@@ -321,7 +349,7 @@ class SqlContext:
         with self._lock, plain() as connection:
             asked = sorted(referenced(connection, query))
             names = [name for name in asked if not self._known(name)]
-            read = self._read_through(connection, [name for name in asked if name not in names])
+        read = self._read_now([name for name in asked if name not in names])
         found: dict[str, SqlTable] = {}
         for name in names:
             value = variable(caller, name)
@@ -334,10 +362,20 @@ class SqlContext:
                 files = file_table(name, name)
                 self._grants.check_read(*files.files)
                 found[name] = self._inspected(files)
+        views = [table for table in found.values() if isinstance(table, ViewTable)]
+        with plain() as connection:
+            asked_by_views = [name for view in views for name in referenced(connection, _query_of(view))]
+        return found, read | self._read_now(asked_by_views)
+
+    def _read_now(self, names: Sequence[str]) -> dict[str, SqlTable]:
+        """Return the tables of the context that a query of now reads, with the files of now."""
         with self._lock, plain() as connection:
-            for view in [table for table in found.values() if isinstance(table, ViewTable)]:
-                read |= self._read_through(connection, referenced(connection, _query_of(view)))
-        return found, read
+            read = self._read_through(connection, names)
+        changed = list(map(self._list_again, read))
+        if any(changed):
+            with self._lock, plain() as connection:
+                read = self._read_through(connection, names)
+        return read
 
     def _read_through(self, connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> dict[str, SqlTable]:
         """Return the tables of the context of some names, and those that views among them read."""
@@ -460,7 +498,7 @@ class SqlContext:
     ) -> tuple[FileTable, int]:
         """Write the table `ROWS` of a connection to a file of the context; return it as a table, and its rows."""
         path, select, count = store_rows(connection, ROWS, types, self._new_file, read)
-        return FileTable(name, "read_parquet", (path,), select=select), count
+        return FileTable(name, "read_parquet", (path,), select=select).with_columns(types), count
 
     def _new_file(self) -> str:
         with self._lock:
@@ -654,6 +692,15 @@ class SqlContext:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
+
+
+class _Listed(NamedTuple):
+    """Where the files of a table come from, the table before it was inspected, and the stamp of its files then."""
+
+    source: Sequence[str] | None
+    """Folders and patterns, with other places; None if only files were named."""
+    table: FileTable
+    stamp: object
 
 
 def _make_view(connection: duckdb.DuckDBPyConnection, name: str, view: ViewTable) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
 import re
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Final, TextIO
 
 import duckdb
 
@@ -19,7 +22,7 @@ from weft.model.errors import DefinitionError
 from weft.model.wording import counted
 from weft.queries.advice import misfit_hint
 from weft.store.filesystems import is_url
-from weft.store.remote import shown
+from weft.store.remote import opened, shown
 
 if TYPE_CHECKING:
     from weft.frontends.sql.tables import FileTable
@@ -58,7 +61,9 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
     try:
         if table.reader == "read_parquet":
             made = _of_one_kind(table, connection)
-            _warn_of_renamed(connection.sql(f"FROM {table.rows_of(table.files[:1])}").columns)
+            rows = connection.sql(f"FROM {made.rows_of(made.files if made.hive or made.merged else made.files[:1])}")
+            _warn_of_renamed(rows.columns)
+            made = made.with_columns(dict(zip(rows.columns, map(str, rows.types), strict=True)))
         else:
             if table.reader == "read_csv":
                 _check_lines(table, connection)
@@ -191,44 +196,79 @@ def _place(file: str) -> str:
 def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> None:
     """Tell of the first lines of CSV files that are no rows. DefinitionError: lines have unequal numbers of values."""
     for file in table.files:
-        if is_url(file) or file.lower().endswith(".gz"):
-            continue
-        row = connection.execute("SELECT SkipRows, HasHeader, Columns FROM sniff_csv($1)", [file]).fetchone()
+        try:
+            row = connection.execute(
+                "SELECT Delimiter, SkipRows, HasHeader, Columns FROM sniff_csv($1)", [file]
+            ).fetchone()
+        except duckdb.InvalidInputException:  # DuckDB finds no form of the file, and names no line
+            for separator in _SEPARATORS:
+                _check_lengths(table, file, separator)
+            raise
         assert row is not None
-        skipped, has_header, columns = row
+        separator, skipped, has_header, columns = row
         names = [column["name"] for column in columns]
-        if len(names) == 1 and (separator := next((one for one in _SEPARATORS if one in names[0]), "")):
-            _check_lengths(table, file, separator)
-        with open(file, encoding="utf-8", errors="replace") as lines:
+        if len(names) == 1 and (inner := next((one for one in _SEPARATORS if one in names[0]), "")):
+            _check_lengths(table, file, inner)
+        if not skipped:
+            continue
+        with _text(file) as lines:
             left_out = [line.strip() for line in islice(lines, skipped)]
         if all(not line or line.startswith("#") for line in left_out):
             continue
-        if not has_header:
-            raise _unequal(table, file, f"the first {counted(skipped, 'line')}, and those behind")
-        which = "line 1 is no row" if skipped == 1 else f"lines 1 to {skipped} are no rows"
+        lengths = [len(values) for values in csv.reader(left_out, delimiter=separator) if values]
+        if not has_header or any(one == other > 1 for one, other in pairwise(lengths)):
+            _check_lengths(table, file, separator, skipped)
+            raise _unequal(table, file, f"the first {counted(skipped, 'line')}, and those behind", skipped)
         warnings.warn(
-            f"table {table.name}: {which} of {file}, where lines have {counted(len(names), 'value')} later: "
-            f"{left_out[0]!r}",
+            f"table {table.name}: {_no_rows(skipped)} of {_place(file)}, where lines have "
+            f"{counted(len(names), 'value')} later: {left_out[0]!r}",
             UserWarning,
             stacklevel=2,
         )
 
 
-def _check_lengths(table: FileTable, file: str, separator: str) -> None:
-    """DefinitionError: a line of a CSV file has not as many values as its first one; DuckDB would not divide any."""
-    with open(file, encoding="utf-8", errors="replace", newline="") as text:
+def _check_lengths(table: FileTable, file: str, separator: str, skipped: int = 0) -> None:
+    """DefinitionError: a line of a CSV file has not as many values as its first one.
+
+    DuckDB would not divide lines, or not read the first `skipped` ones.
+    """
+    with _text(file) as text:
         lines = csv.reader(islice(text, LOOKED_AT), delimiter=separator)
         head = next(lines, [])
+        if len(head) == 1 and not skipped:
+            return
         for values in lines:
             if values and len(values) != len(head):
-                raise _unequal(table, file, f"line {lines.line_num} has {len(values)}, and the first line {len(head)}")
+                told = f"line {lines.line_num} has {len(values)}, and the first line {len(head)}"
+                raise _unequal(table, file, told, skipped)
 
 
-def _unequal(table: FileTable, file: str, what: str) -> DefinitionError:
-    read = f"FROM read_csv({literal(file)}, header = true, null_padding = true)"
+@contextmanager
+def _text(file: str) -> Iterator[TextIO]:
+    """Give the text of a CSV file, also of one that is compressed or at a URL."""
+    with ExitStack() as files:
+        if is_url(file):
+            system, path = opened(file)
+            stream = files.enter_context(system.open(path, "rb"))
+        else:
+            stream = files.enter_context(open(file, "rb"))
+        if file.lower().endswith(".gz"):
+            stream = files.enter_context(gzip.GzipFile(fileobj=stream))
+        yield files.enter_context(io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline=""))
+
+
+def _no_rows(lines: int) -> str:
+    return "line 1 is no row" if lines == 1 else f"lines 1 to {lines} are no rows"
+
+
+def _unequal(table: FileTable, file: str, what: str, skipped: int = 0) -> DefinitionError:
+    """Return the error of lines with unequal numbers of values, of which DuckDB would not read the first `skipped`."""
+    place = literal(_place(file))
+    preamble = f" If {_no_rows(skipped)}: FROM read_csv({place}, skip = {skipped})."
     return DefinitionError(
-        f"the table {table.name} cannot be read: lines of {file} have different numbers of values: {what}",
-        hint=f"Correct the file, or read it by the text, in a granted folder, with NULL for missing values: {read}.",
+        f"the table {table.name} cannot be read: lines of {_place(file)} have different numbers of values: {what}",
+        hint="Correct the file, or read it by the text, in a granted folder, with NULL for missing values: "
+        f"FROM read_csv({place}, header = true, null_padding = true).{preamble if skipped else ''}",
     )
 
 

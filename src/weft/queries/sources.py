@@ -94,18 +94,32 @@ def file_table(name: str, source: str | os.PathLike[str] | Iterable[str | os.Pat
     patterns = [source] if isinstance(source, str | os.PathLike) else list(source)
     files: dict[str, int] = {}
     for pattern in [os.fspath(each) for each in patterns]:
-        files |= _remote(name, pattern) if is_url(pattern) else _local(name, pattern.removeprefix("file://"))
+        if is_url(pattern):
+            files |= _remote(name, pattern)
+        else:
+            files |= dict.fromkeys(_local(name, pattern.removeprefix("file://")), 0)
     readers = {reader_of(path) for path in files}
     if len(readers) != 1 or "" in readers:
         raise UsageError(
             f"table {name!r}: its files are not of one known format", hint=f"Known ends: {', '.join(READERS)}."
         )
     hive = any("=" in part for part in next(iter(files)).split("/")[:-1])
-    sizes = tuple(files.values()) if any(map(is_url, files)) else ()
+    sizes: tuple[int, ...] = ()
+    if any(map(is_url, files)):
+        sizes = tuple(size if is_url(path) else os.path.getsize(path) for path, size in files.items())
     return FileTable(name, readers.pop(), tuple(files), hive, sizes=sizes)
 
 
-def _local(name: str, pattern: str) -> dict[str, int]:
+def listed(source: Any, table: FileTable) -> list[str] | None:
+    """Return the places of the files of a table, as paths that stay; None if only files were named, and no folders."""
+    if isinstance(source, FileTable):
+        return None
+    places = map(os.fspath, source if isinstance(source, list | tuple) else [source])
+    found = [one if is_url(one) else os.path.abspath(one.removeprefix("file://")) for one in places]
+    return None if set(found) <= set(table.files) else found
+
+
+def _local(name: str, pattern: str) -> list[str]:
     inside = os.path.join(glob.escape(pattern), "**", "*") if os.path.isdir(pattern) else pattern
     named = [pattern] if os.path.isfile(pattern) else glob.glob(inside, recursive=True)
     found = sorted(path for path in named if os.path.isfile(path))
@@ -113,7 +127,7 @@ def _local(name: str, pattern: str) -> dict[str, int]:
         found = [path for path in found if reader_of(path) and not os.path.basename(path).startswith((".", "_"))]
     if not found:
         raise NotFoundError(f"table {name!r}: there is no file {pattern}", hint=_near(pattern))
-    return {os.path.abspath(path): os.path.getsize(path) for path in found}
+    return [os.path.abspath(path) for path in found]
 
 
 def _near(pattern: str) -> str:

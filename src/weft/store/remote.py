@@ -104,6 +104,7 @@ def matching(url: str) -> dict[str, int]:
     ForbiddenError: the file system refuses to list them.
     """
     system, path = opened(url)
+    system.invalidate_cache()
     try:
         if any(sign in path for sign in "*?["):
             found = system.glob(path, detail=True)

@@ -27,6 +27,7 @@ from weft.frontends.sql.stages import Branch, Exchange, ExchangeKind, QueryPlan,
 from weft.frontends.sql.text import name_of, received, sort_key, sql_of
 from weft.graph.builder import Graph, InputSpec, VertexHandle, after, gather, one_to_one, shuffle
 from weft.graph.logical import Manager, Range, Trigger
+from weft.model.digests import hex_digest
 
 if TYPE_CHECKING:
     from weft.frontends.sql.tables import TableSplits
@@ -99,6 +100,7 @@ class _Compiler:
         self.waved = WAVED
         self.memory = 0
         self._plan, self._tables = plan, tables
+        self._stamp = hex_digest(" ".join(sorted({table.stamp for table in tables.values()})).encode())
         self._target, self._settled = target, settled
         self._partitions = {
             source: settled.get(stage.number, partitions)
@@ -138,6 +140,7 @@ class _Compiler:
         params: dict[str, Any] = {"sql": sql_of(stage.relation, self._rows_of), "received": tables}
         if folders := {folder for scan in scans(stage.relation) for folder in self._tables[scan.table].folders}:
             params["folders"] = sorted(folders)
+            params["stamp"] = self._stamp
         sent, body = self._sent.get(stage.number), RUN
         if sent is not None:
             partitions = params["partitions"] = self._partitions[stage.number]

@@ -24,12 +24,14 @@ def open_database(
     disabled_optimizers: str = "",
     memory: int = 0,
     spill: str = "",
+    footers: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """Return a database in memory whose queries reach only these files and folders, which may be URLs of fsspec.
 
     `threads` are those of one query (0: all cores). `memory` bounds what it computes with, in bytes (0: four fifths of
     the machine's); the rest goes to the folder `spill`, which no other database may have. With `lossless`, Arrow tables
-    keep the types that Arrow has not.
+    keep the types that Arrow has not. With `footers`, all connections share the footers of Parquet files that one of
+    them has read: only for files that do not change, since DuckDB compares their times by the second.
     MissingExtraError: fsspec, or a library for such a URL, is not installed.
     """
     files, folders = list(files), list(folders)
@@ -37,6 +39,7 @@ def open_database(
         "autoload_known_extensions": False,
         "autoinstall_known_extensions": False,
         "arrow_lossless_conversion": lossless,
+        "enable_external_file_cache": False,  # it holds bytes of a file that was rewritten within a second
     }
     if threads:
         config["threads"] = threads
@@ -52,7 +55,7 @@ def open_database(
             made.register_filesystem(system)
     settings = [
         f"SET disabled_optimizers = {literal(disabled_optimizers)}",
-        "SET parquet_metadata_cache = true",  # a footer tells of all parts of a file, and each task reads one
+        f"SET GLOBAL parquet_metadata_cache = {footers}",  # a plain SET is of one connection
         f"SET allowed_paths = [{', '.join(map(literal, files))}]",
         f"SET allowed_directories = [{', '.join(map(literal, folders))}]",
         "SET enable_external_access = false",

@@ -34,18 +34,21 @@ KEPT_DATABASES: Final = 8
 """The databases that a process keeps, each with what it may read; opening one takes 10 ms."""
 _lock = threading.Lock()
 Answer = TypeVar("Answer")
-_databases: dict[tuple[bool, tuple[str, ...], int], duckdb.DuckDBPyConnection] = {}
+_databases: dict[tuple[bool, tuple[str, ...], int, str], duckdb.DuckDBPyConnection] = {}
 _spill: list[ScratchFolder] = []
 _numbers = count()
 
 
-def database(folders: Sequence[str] = (), *, join_filters: bool = True, memory: int = 0) -> duckdb.DuckDBPyConnection:
+def database(
+    folders: Sequence[str] = (), *, join_filters: bool = True, memory: int = 0, stamp: str = ""
+) -> duckdb.DuckDBPyConnection:
     """Return a connection of the task to a database of this process, which has no rows and reads only `folders`.
 
     Without `join_filters` a side of a join does not filter the scan of the other. What needs more than `memory` bytes
-    (0: no bound of its own) is spilled to disk.
+    (0: no bound of its own) is spilled to disk. `stamp` changes with the files: tasks of the same one share what is
+    read of footers, each of which tells of all parts of a file.
     """
-    key = (join_filters, tuple(folders), memory)
+    key = (join_filters, tuple(folders), memory, stamp)
     with _lock:
         made = _databases.pop(key, None)
         if made is None:
@@ -59,6 +62,7 @@ def database(folders: Sequence[str] = (), *, join_filters: bool = True, memory: 
                 disabled_optimizers=off,
                 memory=memory,
                 spill=f"{_spill[0].name}/{next(_numbers)}",
+                footers=True,
             )
         _databases[key] = made  # the newest is the last
         while len(_databases) > KEPT_DATABASES:
@@ -72,10 +76,11 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     Parameters: `sql`; `received`, for each exchange the name of its table, the ids of its edges, and its columns with
     their types; `sampled`, the number of these rows that are read, at most; `filters`, the tables with one Bloom filter
     each, which is a variable of that name; `split`, the name for the rows of the split, which is the item, and
-    `folders`, where its files are; `partitions`; `undivided`, the bytes up to which all rows are partition 0; `keys`,
-    an event, the position of the column whose values it has, by which other scans are pruned, and the number of its
-    ranges; `join_filters` and `memory` are as for `database`; `arriving`, the edges that are read while their sources
-    run; `sending`, the edges that rows are written to while the query runs: then nothing is returned.
+    `folders`, where its files are, and `stamp`, as for `database`; `partitions`; `undivided`, the bytes up to which all
+    rows are partition 0; `keys`, an event, the position of the column whose values it has, by which other scans are
+    pruned, and the number of its ranges; `join_filters` and `memory` are as for `database`; `arriving`, the edges that
+    are read while their sources run; `sending`, the edges that rows are written to while the query runs: then nothing
+    is returned.
     RunCancelledError: the task was stopped, also in the middle of its query.
     """
     params = ctx.params
@@ -85,6 +90,7 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         params.get("folders", ()),
         join_filters=params.get("join_filters", True),
         memory=params.get("memory", 0),
+        stamp=params.get("stamp", ""),
     )
     try:
         for name, edges, columns in params["received"]:

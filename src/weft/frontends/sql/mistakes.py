@@ -16,6 +16,7 @@ from weft.model.suggestions import nearest
 _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
 _CSV: Final = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: [^\n]*\n)?([^\n]+)")
 _CSV_FILE: Final = re.compile(r"^ +file = (.+)$", re.MULTILINE)
+_SNIFFED: Final = re.compile(r'Error when sniffing file "([^"]*)"')
 _JSON: Final = re.compile(r'JSON transform error in file "([^"]*)", in (?:line|record/value) (\d+): ([^\n]*)')
 _SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate [bt][^\n]+|Candidates:[^\n]+|Either add [^\n]+)")
 _CANDIDATE: Final = re.compile(r"\n\t([^\n]+?\([^\n]*\)) -> ")
@@ -27,6 +28,8 @@ _KEYWORDS: Final = (
     "LIKE", "EXISTS", "CASE", "WHEN", "THEN", "ELSE", "WINDOW", "PARTITION", "QUALIFY", "INSERT", "INTO",
     "CREATE", "REPLACE", "TABLE",
 )  # fmt: skip
+_NAMED_NEXT: Final = re.compile(r"\b(?:FROM|JOIN|INTO|TABLE|VIEW)\s+\Z", re.IGNORECASE)
+"""What stands before the name of a table."""
 _NO_COLUMN: Final = re.compile(r'Values list ".*" does not have a column named')
 _PREFIX: Final = re.compile(r'(?:\w+|"(?:[^"]|"")*")\s*\.\s*')
 _SHOWN: Final = 4
@@ -151,7 +154,11 @@ def _columns_hint(text: str, line: int, column: int, check: Callable[[str], str]
 
 def _syntax_hint(lines: list[str], line: int, column: int, near: str | None) -> str:
     """Return a hint for a word that cannot stand where it does: the word before it may be a keyword gone wrong."""
-    words = _WORD.findall("\n".join([*lines[: line - 1], lines[line - 1][: column - 1]]))
+    before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])
+    if near is not None and _WORD.fullmatch(near) and _NAMED_NEXT.search(before):
+        missing = "A name is missing here, or " if near.upper() in _KEYWORDS else ""
+        return f'{missing}{near} is the name: a word of SQL is written in double quotes as a name, "{near}".'
+    words = _WORD.findall(before)
     for word in [*words[-1:], *_WORD.findall(near or "")]:
         if word.upper() not in _KEYWORDS and (meant := nearest(word, _KEYWORDS)):
             return f"Did you mean {meant} and not {word}?"
@@ -165,6 +172,9 @@ def unreadable(error: duckdb.Error, name: str) -> WeftError:
     if isinstance(error, duckdb.PermissionException):
         return _forbidden(str(error), "")
     hint = "Check that the files are whole, of the type that their names tell, and that text is UTF-8."
+    if found := _SNIFFED.search(str(error)):
+        read = f"""FROM read_csv('{found[1]}', delim = ',', quote = '"')"""
+        hint += f" Or tell their form by the text, in a granted folder: {read}."
     return DefinitionError(f"the table {name} cannot be read: {_first(str(error))}", hint=hint)
 
 
@@ -197,6 +207,8 @@ def _first(message: str) -> str:
     if found := _CSV.search(message):
         file = _CSV_FILE.search(message)
         line = f"{'a CSV file' if file is None else file[1]}, line {found[1]}: {found[2]}"
+    elif found := _SNIFFED.search(message):
+        line = f"{found[1]}: no separator, quotes and types were found with which all lines are rows"
     elif found := _JSON.search(message):
         line = f"{found[1]}, line {found[2]}: {found[3] or 'a value has not the type of its column'}"
     return re.sub(r"^[A-Za-z ]+ Error: ", "", _OF_ARROW.sub("", line)).rstrip("!.")

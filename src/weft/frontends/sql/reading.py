@@ -53,6 +53,8 @@ DISABLED_OPTIMIZERS: Final = "column_lifetime,compressed_materialization,late_ma
 
 _NO_COLUMN: Final = (1 << 64) - 2
 """The position of the column of a scan that only counts rows."""
+_PLACE: Final = 1 << 63
+"""From here on are the positions of columns that tell the place of a row. Only filters that all rows pass read them."""
 
 FindTable = Callable[[Json], str]
 """Returns the name of the table of a scan in the plan; NotCoveredError if it is not one of ours."""
@@ -84,16 +86,16 @@ class _Reader:
     def scan(self, node: Json) -> Relation:
         names, types = node["names"], [type_text(one) for one in node["returned_types"]]
         indexes = [one["index"] for one in node["column_indexes"]]
-        if any(at >= len(names) and at != _NO_COLUMN for at in indexes):
-            raise NotCoveredError("a column that stands for a place in a file")
         if any(one["index_type"] != "FULL_READ" for one in node["column_indexes"]):
             raise NotCoveredError("a scan of a part of a column")
-        columns = [(names[at], types[at]) if at != _NO_COLUMN else ("", BOOLEAN) for at in indexes]
+        columns = [(names[at], types[at]) if at < _PLACE else ("", BOOLEAN) for at in indexes]
         output = list(node["projection_ids"]) or list(range(len(columns)))
         filters: list[Expression] = []
         for one in node["table_filters"]["filters"]:
             if one["key"] not in indexes:
                 raise NotCoveredError("a filter of a column that is not read")
+            if one["key"] >= _PLACE:
+                continue
             at = indexes.index(one["key"])
             found = _filter(one["value"], column(at, columns[at][1]))
             if found is not None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import groupby
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
+from uuid import uuid4
 
 from weft.frontends.sql.expressions import identifier, literal
+from weft.model.digests import hex_digest
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,6 +48,9 @@ class ViewTable:
 
 NAN: Final = ", can_have_nan = true"
 """The bounds that Parquet keeps of floats leave NaN out; without this option DuckDB drops rows by them."""
+_FLOAT: Final = re.compile(r"\b(?:FLOAT|DOUBLE|VARIANT)\b")
+_PLACES: Final = ("file_index", "filename", "file_row_number")
+"""Columns that DuckDB gives to each row of files, unless the files have one of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,19 @@ class FileTable:
     """Whether the files have different types for a column, each of which the type of the table holds."""
     sampled: bool = True
     """Whether the types are those of a sample of the rows, where a file has none; else all rows are looked at."""
+    place: str = ""
+    """The column with the place of a row, by which rows with floats are filtered: see `with_columns`."""
+
+    def with_columns(self, types: Mapping[str, str]) -> FileTable:
+        """Return this table for columns of these types.
+
+        DuckDB answers min and max of a Parquet file from its bounds, which `NAN` makes NaN, and in which -0.0 stands
+        for 0.0. Where a scan has a filter, also one that all rows pass, it reads the rows.
+        """
+        if self.reader != "read_parquet" or not any(map(_FLOAT.search, types.values())):
+            return self
+        names = set(map(str.lower, types))
+        return replace(self, place=next((place for place in _PLACES if place not in names), ""))
 
     def rows_of(self, files: Sequence[str]) -> str:
         """Return the SQL of the rows of some files."""
@@ -77,7 +96,8 @@ class FileTable:
         if not self.sampled:
             files_too = "files_to_sniff = -1" if self.reader == "read_csv" else f"maximum_sample_files = {len(files)}"
             options += f", sample_size = -1, {files_too}"
-        return f"{self.reader}([{paths}]{options})"
+        rows = f"{self.reader}([{paths}]{options})"
+        return f"(FROM {rows} WHERE {self.place} IS NOT NULL)" if self.place else rows
 
     @property
     def rows(self) -> str:
@@ -128,7 +148,9 @@ class FileTable:
         lo, hi = split.rows
         options = ", hive_partitioning = true" if self.hive else ""
         read = f"read_parquet({literal(split.files[0])}, file_row_number = true{options}{NAN})"
-        return self._whole(f"(SELECT * FROM {read} WHERE file_row_number >= {lo} AND file_row_number < {hi})")
+        where = f"file_row_number >= {lo} AND file_row_number < {hi}"
+        where += f" AND {self.place} IS NOT NULL" if self.place else ""
+        return self._whole(f"(SELECT * FROM {read} WHERE {where})")
 
     def _whole(self, rows: str) -> str:
         """Return the SQL of some rows with all columns, also those that their files have not."""
@@ -154,6 +176,9 @@ class TableSplits:
 
     def __init__(self, table: FileTable, splits: Sequence[Split], connection: duckdb.DuckDBPyConnection) -> None:
         self._table, self._splits, self._connection = table, tuple(splits), connection
+        state = table.stamp()
+        self.stamp = uuid4().hex if state is None else hex_digest(repr(state).encode())
+        """A text that changes with the files; where nothing tells of that, another one each time."""
         self._bounds: dict[tuple[str, str], list[Bounds] | None] = {}
 
     def __len__(self) -> int:

@@ -1,11 +1,13 @@
 """What a task of a stage tells about its rows."""
 
+import os
 from datetime import date
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from weft.frontends.sql.fragment import LONGEST, key_ranges
+from weft.frontends.sql.fragment import LONGEST, database, key_ranges
 
 DAYS = [date(2020, 1, 1), None, date(1960, 1, 1)]
 
@@ -29,3 +31,12 @@ DAYS = [date(2020, 1, 1), None, date(1960, 1, 1)]
 )
 def test_ranges_hold_all_keys(values, most, ranges):
     assert key_ranges(pa.chunked_array([values[:1], values[1:]], values.type), most) == ranges
+
+
+def test_files_that_have_changed_are_read_by_another_database(tmp_path):
+    path = tmp_path / "rows.parquet"
+    for at in range(3):
+        pq.write_table(pa.table({"n": [7 + at]}), path)
+        os.utime(path, ns=(10**18 + at, 10**18 + at))  # the same second
+        with database([f"{tmp_path}/"], stamp=str(at)) as connection:
+            assert connection.execute(f"SELECT max(n) FROM read_parquet('{path}')").fetchall() == [(7 + at,)]
