@@ -30,6 +30,7 @@ from weft.frontends.training.log_folders import LogFolders
 from weft.frontends.training.memory import MemoryVolumes
 from weft.frontends.training.metrics import FOLDER as METRICS_FOLDER
 from weft.frontends.training.metrics import MetricsWatch
+from weft.frontends.training.opened_reports import untold
 from weft.frontends.training.replica import FUNCTION_FILE, PACKAGE, PACKAGES, VALUES, Replica, hold_host
 from weft.frontends.training.reporting import TRIAL
 from weft.frontends.training.schema import NEVER, EnvVar
@@ -49,6 +50,7 @@ from weft.operators.tensorboard import ADDRESS, OFF, TensorBoardServer, find_ten
 from weft.operators.tensorboard import FOLDER as BOARD_FOLDER
 from weft.store.expiry import set_expiries
 from weft.store.folders import remove_folder, safe_open
+from weft.store.places import CLAIMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,9 +73,8 @@ if TYPE_CHECKING:
     from weft.operators.containers import ContainerEngine
     from weft.operators.network import ReplicaNetwork, ReplicaPlace
 
-CLAIMS: Final = "claims"
 IMAGES: Final = "images"
-"""Folders of the state folder: one for each persistent volume claim, and the files of Dockerfiles."""
+"""The folder of the state folder with the files of Dockerfiles."""
 AUTO: Final = "auto"
 CHOICES: Final = "tuning.json"
 TRIALS: Final = "trials"
@@ -184,6 +185,21 @@ class LocalJobs:
             self._find_board()
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
         return warnings, notes
+
+    def unseen(self, root: str) -> str:
+        """Return why it cannot be told what the replicas open that counts for a folder, "" if it can; as `check`."""
+        self.check()
+        if self.isolation()[0] is Isolation.CONTAINER:
+            return "its replicas run in containers of an engine"
+        volumes = [volume for group in self._groups.values() for volume in group.spec.template.volumes]
+        recipes = [self._resolver.resolve(one, starts=False) for _, one in self._containers()]
+        places = [
+            *(os.path.join(self.base, os.path.expanduser(one.source)) for one in volumes if one.kind == "host"),
+            *(os.path.join(self.claims, one.source) for one in volumes if one.kind == "claim"),
+            *(recipe.folder for recipe in recipes if recipe.folder),
+        ]
+        place = untold(places, root, str(self.base))
+        return f"its replicas use {place}, where files are hidden or belong to the system" if place else ""
 
     def _lacks(self) -> Iterator[str]:
         """Yield what containers name that only their images have."""
