@@ -46,7 +46,9 @@ def why(reader: RunReader, target: str, against: str | None, note: Callable[[str
 
         waits = [*waits_of(run, name.step, reader), *_inner_waits(reader, run, name.step)]
     with reader.results(note) as cache:
-        return replace(reasons(cache, run, name.step, other, note), waits=tuple(waits), state=state_of(run, name.step))
+        found = reasons(cache, run, name.step, other, note)
+        state, remark = state_of(run, name.step), _restarts(run, name.step)
+        return replace(found, waits=tuple(waits), state=state, remark=remark)
 
 
 def _of_run(reader: RunReader, run: RunRecord, target: str) -> Reasons:
@@ -59,7 +61,17 @@ def _of_run(reader: RunReader, run: RunRecord, target: str) -> Reasons:
         return held[0] if len(held) == 1 else Reasons(run.id, "none", f"the run is {run.state}", items=held)
     if not waiting and run.state == "pending":
         return Reasons(run.id, "none", "it has not begun: its process starts, or waits for workers")
-    return Reasons(run.id, "none", "nothing of it waits", waits=waiting)
+    return Reasons(run.id, "none", "nothing of it waits", waits=waiting, remark=_restarts(run))
+
+
+def _restarts(run: RunRecord, step: str = "") -> str:
+    """Return which training jobs of a run, or of one step of it, start replicas again without a limit; "" for none."""
+    jobs = [job for job in run.jobs if "unlimited_restarts" in job and step in ("", job["step"])]
+    if not jobs:
+        return ""
+    from weft.runs.job_reasons import unlimited_text  # most runs have none
+
+    return " ".join(f"{job['step']}: {unlimited_text(job)}" for job in jobs)
 
 
 def _inner_waits(reader: RunReader, run: RunRecord, step: str) -> Iterator[Wait]:

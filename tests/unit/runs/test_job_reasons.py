@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from weft.model.errors import NotFoundError
+from weft.runs.answering import why
 from weft.runs.job_reasons import reasons_of_jobs, unlimited_text
 from weft.runs.reading import RunRecord
 
@@ -24,3 +26,26 @@ def test_restarts_without_a_limit_are_told():
         "",
     ]
     assert unlimited_text(JOB) == ""
+
+
+class FakeReader:
+    """A reader with one run, whose graph is not known any more."""
+
+    def __init__(self, run: RunRecord) -> None:
+        self.run = run
+
+    def show(self, name: str) -> RunRecord:
+        return self.run
+
+    def source_again(self, frontend: str, folder: Path, file: str) -> Any:
+        raise NotFoundError("its file is gone")
+
+
+def test_a_pipeline_tells_the_steps_that_start_replicas_again_without_a_limit(tmp_path):
+    jobs = ({**JOB, "step": "train", "unlimited_restarts": {"worker-0": 7}}, {**JOB, "step": "other"})
+    run = RunRecord(id="run-000001", folder=tmp_path, name="p", state="running", jobs=jobs)
+    reader: Any = FakeReader(run)
+    assert why(reader, "run-000001", None, print).lines() == [
+        "run-000001: nothing of it waits",
+        "train: Restarts: 7, no limit: set runPolicy.backoffLimit.",
+    ]

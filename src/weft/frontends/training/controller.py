@@ -258,7 +258,8 @@ def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:
         if one.name == SUSPEND:
             state = replace(state, suspended=True)
         elif one.name == RESUME:
-            state = replace(state, suspended=False, preempted="", restarts={})
+            statuses = {name: _begun_anew(status) for name, status in state.statuses.items()}
+            state = replace(state, suspended=False, preempted="", restarts={}, statuses=statuses)
         elif one.name == PREEMPT:
             state = replace(state, preempted=one.payload["by"])
         elif one.name == READMIT:
@@ -275,6 +276,11 @@ def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:
             event = JobEvent(kind="Normal", reason=TUNED_EVENT, message=one.payload["because"])
             state = _with_event(view, state, name, event)
     return state
+
+
+def _begun_anew(status: JobStatus) -> JobStatus:
+    """Return the status of a job that goes on: nothing of it ran since its end, so that its deadline counts anew."""
+    return status if has_finished(status.conditions) else replace(status, started_at=None)
 
 
 def _as_wanted(job: TrainingJob, state: Reconciled, vertices: Mapping[str, str]) -> TrainingJob:

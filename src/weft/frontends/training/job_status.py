@@ -170,13 +170,10 @@ class JobStatusFile:
         about |= {"framework": KINDS[job.kind].framework, "counters": memo.get("counters", {}).get(job.name, {})}
         if not is_ours(job):
             about["managed_by"] = job.policy.managed_by or ""
-        if unlimited := self._unlimited(job, memo):
-            about["unlimited_restarts"] = unlimited
         if reason := memo.get("queued", {}).get(job.name):
             about["queued"] = reason
         if job.name in memo.get("lingering", ()):
             about["lingering"] = linger_text(job)
-        status = memo["statuses"].get(job.name, {})
         status = memo["statuses"].get(job.name, {})
         if unlimited := self._unlimited(job, memo) if status.get("completed_at") is None else {}:
             about["unlimited_restarts"] = unlimited

@@ -523,6 +523,20 @@ def test_a_job_over_its_backoff_limit_fails_by_its_last_failure_and_not_by_one_t
     assert (end.text, end.task) == ("exit 3", "worker[0]")
 
 
+def test_the_time_between_an_interruption_and_its_resume_counts_for_no_deadline():
+    cluster = Cluster(job("long", Worker=1, run=RunPolicy(deadline_s=10)), job("done", Worker=1))
+    cluster.ask()
+    cluster.end("done.worker", 0, 0)
+    cluster.ask()
+    cluster.now += 1000
+    cluster.ask(FakeRequest(RESUME))
+    assert cluster.conditions("long") == {"Created": "True", "Running": "True"}
+    assert [cluster.memo["statuses"][name]["started_at"] for name in ("long", "done")] == [cluster.now, 1000.0]
+    cluster.now += 10
+    cluster.ask()
+    assert cluster.conditions("long")["Failed"] == "True"
+
+
 def backed_off(cluster: Cluster) -> list[str]:
     return [event[4].partition(";")[0] for event in cluster.memo["events"] if event[3] == "BackOff"]
 

@@ -36,3 +36,5 @@ def test_restarts_without_a_limit_are_told_unless_the_program_comes_further(tmp_
         told += status.take({**memo, "restarts": {"worker": {"0": count, "1": count}}})
     assert [line.partition(";")[0] for line in told] == ["restart 3 of worker-1"]
     assert read_status(tmp_path)[0]["unlimited_restarts"] == {"worker-0": 4, "worker-1": 4}
+    status.end("terminated", "its user asked", 7.0)
+    assert "unlimited_restarts" not in read_status(tmp_path)[0]
