@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def flow(tmp_path: Path) -> Flow:
     return flow
 
 
-def cached(flow: Flow, options: dict, **step) -> None:
+def cached(flow: Flow, options: dict[str, Any], **step: Any) -> None:
     own = {"cache": {"enable": True}, "artifacts": {"output": ["model"]}, **step}
     flow.write({"train": {"x-weft": {"kind": "training", "with": options}, **own}})
 
@@ -179,6 +180,49 @@ def test_without_what_replicas_open_no_result_is_kept_until_a_scope_is_written(f
     assert "be reused" not in planned
     cached(flow, options, cache={"enable": True, "fs_scope": [{"name": "main", "path": "data"}]})
     check(flow, lambda: (flow.folder / "data" / "x.csv").write_text("two"), "x.csv changed")
+
+
+def test_host_paths_whose_files_are_not_told_keep_no_result(flow):
+    (flow.folder / ".hidden").mkdir()
+    job = tfjob(Worker=replica("sh train.sh"))
+    pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["volumes"] = [{"name": "v", "hostPath": {"path": str(flow.folder / ".hidden")}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/opt/data"}]
+    flow.job(job)
+    cached(flow, {"file": "job.yaml"})
+    why = f"since its replicas use {flow.folder / '.hidden'}, where files are hidden or belong to the system"
+    assert why in runs(flow)
+    assert why in plan(flow)
+
+
+FUNCTION = """
+import weft
+
+
+@weft.step(cache=True, training={"kind": "TFJob", "replicas": {"worker": 1}})
+def train(model: weft.Output):
+    with open("data/" + "x.csv") as file:
+        model.write_text(file.read())
+
+
+@weft.pipeline
+def fit():
+    train()
+"""
+
+
+def test_what_a_function_opens_in_replicas_counts(flow):
+    (flow.folder / "flow.py").write_text(FUNCTION)
+
+    def ran(verb: str) -> str:
+        code, out, err = flow.weft(verb, "flow.py")
+        assert code == 0, err
+        return str(out + err)
+
+    assert "not kept" not in ran("run")
+    assert "be reused" in ran("plan")
+    (flow.folder / "data" / "x.csv").write_text("two")
+    assert "data/x.csv changed" in ran("plan")
 
 
 def test_a_start_whose_end_nobody_saw_leaves_the_result_unknown(tmp_path):

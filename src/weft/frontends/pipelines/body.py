@@ -151,7 +151,9 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     if recipe is not None:
         if opened is not None:
             recipe = replace(recipe, opened=_opened(opened, os.path.dirname(processes)))
-        spoilt = changed_while_it_ran(ctx.params) or (unseen_while_it_ran(ctx.params) if lacks_opened(recipe) else "")
+        spoilt = changed_while_it_ran(ctx.params)
+        if not spoilt and lacks_opened(recipe):
+            spoilt = unseen_while_it_ran(ctx.params, traced=recipe.traced)
         reason = ctx.keep_result(recipe, min(started, began), spoilt)
         if reason:
             warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")

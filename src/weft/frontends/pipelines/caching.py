@@ -23,6 +23,7 @@ from weft.frontends.pipelines.shell_variables import VARIABLE, assigned
 from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
 from weft.model.patterns import late_pattern
+from weft.operators.tracing import can_trace
 from weft.store.places import OUTPUTS
 from weft.store.results import CONTENT, Recipe
 
@@ -66,6 +67,8 @@ _BEGINNINGS = ("LC_", "PF_", "WEFT_", "XDG_")
 _OPENS = "what it opens"
 """The leaf of a step of `must_be_traced`: a result without it was kept whatever the step opened."""
 UNSEEN = "it is not known what it opened"
+UNTOLD = "this is not told here"
+_LOST = "a part of it was killed with its run, or opened too many files"
 SCOPE_HINT = "List what it reads under its `cache`, as in  fs_scope: [{{name: {}, path: FILES}}]"
 
 FoundScripts = dict[str, Scripts]
@@ -146,13 +149,17 @@ def lacks_opened(recipe: Recipe) -> bool:
     return _OPENS in recipe.static and recipe.opened is None
 
 
-def unseen_while_it_ran(params: Mapping[str, Any]) -> str:
-    """Return why it is not known what the program of a step of a kind opened, and what to write."""
+def unseen_while_it_ran(params: Mapping[str, Any], *, traced: bool) -> str:
+    """Return why it is not known what the program of a step of a kind opened, and what to write.
+
+    `traced`: it ran so that this could be told.
+    """
     unseen, why = load_kind(params["kind"]).unseen, ""
     if unseen is not None:
         with suppress(WeftError):
             why = unseen(params["portable"], params["pipeline_folder"], params["cwd"], params["settings"])
-    return f"{UNSEEN}{f', since {why}' if why else ''}. {SCOPE_HINT.format('main')}"
+    why = why or (_LOST if traced and can_trace() else UNTOLD)
+    return f"{UNSEEN}, since {why}. {SCOPE_HINT.format('main')}"
 
 
 def _scripts(step: ResolvedStep, folder: str, known: FoundScripts | None) -> Scripts:

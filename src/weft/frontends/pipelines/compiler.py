@@ -29,6 +29,7 @@ from weft.frontends.pipelines.caching import (
     RECIPE,
     SCOPE_HINT,
     UNSEEN,
+    UNTOLD,
     CachePlace,
     FoundScripts,
     describe,
@@ -511,8 +512,7 @@ def _not_kept(step: ResolvedStep, folder: str, settings: Mapping[str, Any], *, i
     if not (why or is_blind):
         return ""
     main = next((mount.name for mount in step.mounts if mount.main), "main")
-    reason = why or "this is not told here"
-    return f"{step.name} keeps no result: {UNSEEN}, since {reason}. {SCOPE_HINT.format(main)}"
+    return f"{step.name} keeps no result: {UNSEEN}, since {why or UNTOLD}. {SCOPE_HINT.format(main)}"
 
 
 def _mentioned(step: ResolvedStep, folder: str) -> Iterator[str]:
