@@ -131,7 +131,7 @@ class ImageResolver:
     """Finds what stands for the images of the jobs of one file.
 
     `near` is the folder of the job file, `maps` the user's map, and `copies` a folder for the files of Dockerfiles,
-    None if nothing is to be copied.
+    None if nothing is to be run, so that nothing is copied and folders of the map need not be there.
     """
 
     def __init__(self, near: Path, maps: Sequence[ImageMap], copies: Path | None) -> None:
@@ -142,7 +142,7 @@ class ImageResolver:
         """Return the recipe of the image of a container; without `starts` its entry point does not run.
 
         NotFoundError: nothing says how the image starts; the hint has the lines to write. DefinitionError: its
-        Dockerfile is wrong.
+        Dockerfile is wrong. UsageError: a folder that the map names is not there.
         """
         image = container.image
         found = self._known.get(image)
@@ -154,6 +154,8 @@ class ImageResolver:
 
     def _look_up(self, image: str) -> ImageRecipe:
         mapped = next((one for one in self._maps if _matches(image, one.pattern)), None)
+        if mapped is not None and self._copies is not None:
+            _check_places(mapped)
         recipe = ImageRecipe(image=image, origin="its command runs with the programs of this machine")
         if mapped is None or not mapped.entrypoint:
             file = self._dockerfile(image)
@@ -232,6 +234,16 @@ class ImageResolver:
 def _matches(image: str, pattern: str) -> bool:
     bare = re.sub(r"(@sha256:[0-9a-f]+|:[^/:@]+)$", "", image)
     return fnmatchcase(image, pattern) or fnmatchcase(bare, pattern)
+
+
+def _check_places(mapped: ImageMap) -> None:
+    """Require the folders of an entry. UsageError: one is not there."""
+    where = f'{PROJECT_FILE}: [images."{mapped.pattern}"]'
+    if mapped.folder and not os.path.isdir(mapped.folder):
+        raise UsageError(f"{where} folder: {mapped.folder} is no folder", hint="Name the folder of the code.")
+    if mapped.venv and not os.path.isdir(f"{mapped.venv}/bin"):
+        hint = f"Make it: python -m venv {mapped.venv}"
+        raise UsageError(f"{where} venv: {mapped.venv} is no virtual environment, it has no bin", hint=hint)
 
 
 def _with_map(recipe: ImageRecipe, mapped: ImageMap) -> ImageRecipe:
