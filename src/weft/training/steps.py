@@ -24,7 +24,7 @@ from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
 from weft.frontends.training.compiler import as_json, groups_of
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import loopback_warnings
-from weft.frontends.training.opened_reports import opened_in
+from weft.frontends.training.opened_reports import SPREAD, opened_in
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO
 from weft.frontends.training.source import STEP, image_leaves, refuse_spread
@@ -106,11 +106,17 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
         raise RunCancelledError(f"step {name} was stopped")
     if ended.error is not None or ended.state != "succeeded":
         raise _failure(ended, name)
-    return {"run": ended.run_id, "jobs": _conditions(ended.folder), **_opened(ended.folder, options)}
+    return {
+        "run": ended.run_id,
+        "jobs": _conditions(ended.folder),
+        **_opened(ended.folder, options, spread=session is not None),
+    }
 
 
-def _opened(run: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+def _opened(run: Path, options: Mapping[str, Any], *, spread: bool) -> dict[str, Any]:
     """Return what the replicas of a run opened, as `StepKind` says; the code of a function counts by its use."""
+    if spread:
+        return {"unseen": SPREAD}
     opened, began = opened_in(run)
     if opened is None:
         return {"opened": None}
@@ -350,7 +356,7 @@ def unseen(options: Mapping[str, Any], folder: str, cwd: str, settings: Mapping[
     """Return why it cannot be told what the replicas open, "" if it can. Errors as of `examine`."""
     given = {**settings, **{key: options[key] for key in _PLACES if key in options}}
     if load_settings(given, start=Path(folder)).backend == "ray" and spreads(options, folder):
-        return "its replicas run at the machines of a cluster"
+        return SPREAD
     files, file = _jobs_of(_plausible(options), folder, cwd, "job")
     return _source(files, file, folder, given).unseen(cwd)
 

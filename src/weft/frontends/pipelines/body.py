@@ -141,6 +141,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     try:
         result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
         opened = result.pop("opened", None) if isinstance(result, dict) else None
+        unseen = result.pop("unseen", "") if isinstance(result, dict) else ""
         began = result.pop("began", started) if isinstance(result, dict) else started
         warnings += _shortfalls(ctx, own, outputs, result)
     except BaseException:
@@ -153,7 +154,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
             recipe = replace(recipe, opened=_opened(opened, os.path.dirname(processes)))
         spoilt = changed_while_it_ran(ctx.params)
         if not spoilt and lacks_opened(recipe):
-            spoilt = unseen_while_it_ran(ctx.params, traced=recipe.traced)
+            spoilt = unseen_while_it_ran(ctx.params, unseen, traced=recipe.traced)
         reason = ctx.keep_result(recipe, min(started, began), spoilt)
         if reason:
             warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")

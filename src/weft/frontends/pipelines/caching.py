@@ -149,13 +149,13 @@ def lacks_opened(recipe: Recipe) -> bool:
     return _OPENS in recipe.static and recipe.opened is None
 
 
-def unseen_while_it_ran(params: Mapping[str, Any], *, traced: bool) -> str:
+def unseen_while_it_ran(params: Mapping[str, Any], why: str, *, traced: bool) -> str:
     """Return why it is not known what the program of a step of a kind opened, and what to write.
 
-    `traced`: it ran so that this could be told.
+    `why` is what the program says, "" for nothing. `traced`: it ran so that this could be told.
     """
-    unseen, why = load_kind(params["kind"]).unseen, ""
-    if unseen is not None:
+    unseen = load_kind(params["kind"]).unseen
+    if unseen is not None and not why:
         with suppress(WeftError):
             why = unseen(params["portable"], params["pipeline_folder"], params["cwd"], params["settings"])
     why = why or (_LOST if traced and can_trace() else UNTOLD)

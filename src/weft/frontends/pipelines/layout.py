@@ -99,7 +99,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
                 contained=around.docker_env != "ignore",
                 trace=around.trace,
                 scripts=scripts,
-                settings=around.settings,
+                settings={**around.settings, **({"backend": "ray"} if loaded.spread else {})},
             ),
             *_shadowed(loaded.pipeline),
         ],

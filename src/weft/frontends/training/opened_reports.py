@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "opened"
 """The folder of a run with a file for each start of a container."""
+SPREAD: Final = "its replicas run at the machines of a cluster"
 _SYSTEM: Final = ("/bin/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/nix/", "/sbin/", "/usr/")
 """Folders whose files are no inputs of a result, wherever a container sees them."""
 
