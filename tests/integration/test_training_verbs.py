@@ -141,6 +141,34 @@ def test_a_plan_tells_what_would_start_and_whether_it_fits(place):
     assert job["replicas"][1]["requests"] == {"cpu": 0.1, "memory": 64 << 20}
 
 
+def test_a_plan_has_the_warnings_of_the_run(place):
+    worker = replica("true")
+    worker["template"]["spec"]["containers"][0]["command"] = ["python", "/opt/none/mnist.py"]
+    worker["template"]["spec"]["containers"][0]["securityContext"] = {"runAsUser": 1}
+    place.job(tfjob({"backoffLimit": 0}, Worker=worker))
+    warnings = [
+        "/opt/none/mnist.py, which the command of tensorflow names, does not exist on this machine",
+        "runAsUser of tensorflow has an effect in isolation container only",
+    ]
+    planned, ran = (place.weft(verb, "run.yaml", "--isolation", "ports") for verb in ("plan", "run"))
+    document = json.loads(place.weft("plan", "run.yaml", "--isolation", "ports", "--json")[1])
+    for warning in warnings:
+        assert warning in planned[2]
+        assert warning in ran[2]
+        assert any(warning in one for one in document["warnings"])
+
+
+@pytest.mark.parametrize("field", ["folder", "venv"])
+def test_a_folder_of_an_image_that_is_not_there_is_told_before_the_run(place, field):
+    (place.folder / "weft.toml").write_text(f'[images."example/*"]\n{field} = "none"\n')
+    place.job(tfjob(Worker=replica("true")))
+    for verb in ("plan", "run"):
+        code, _, err = place.weft(verb, "run.yaml")
+        assert code != 0
+        assert f'weft.toml: [images."example/*"] {field}: {place.folder / "none"} is no' in err
+    assert not place.root.runs.exists()
+
+
 def test_a_plan_replaces_the_variables_of_commands_that_are_known(place):
     worker = replica("train $(RATE) $(ME) $(IP) $(NONE) $$(RATE)", 2, policy="OnFailure")
     worker["template"]["spec"]["containers"][0]["env"] = [

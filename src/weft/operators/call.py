@@ -120,7 +120,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     apart: bool = False
     """Whether errors have a pipe of their own, so that a timed log tells them from output, but not in exact order."""
     traced: bool = False
-    """Whether the result tells which files were opened. On Linux, without `view` and `sandbox`."""
+    """Whether the result tells which files were opened, by the paths without `view`. On Linux."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):

@@ -139,10 +139,10 @@ def check(options: Mapping[str, Any]) -> Complaints:
     return tuple(found)
 
 
-def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
+def leaves(options: Mapping[str, Any], folder: str, cwd: str) -> dict[str, str]:
     """Return what the result depends on: the options, and the text of the query."""
     digest = hashlib.sha256(_text(options, folder).encode()).hexdigest()
-    return {**leaves_of({key: value for key, value in options.items() if key != "query"}, folder), "query": digest}
+    return {**leaves_of({key: value for key, value in options.items() if key != "query"}, folder, cwd), "query": digest}
 
 
 def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:

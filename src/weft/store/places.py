@@ -30,6 +30,9 @@ OUTPUTS: Final = ".pipeline"
 LAST: Final = "last"
 """The name of the folder, below that of outputs, with the links to the last succeeded run of each pipeline."""
 _LAST_OUTPUTS: Final = f"/{OUTPUTS}/{LAST}/"
+CLAIMS: Final = "claims"
+"""The folder of a state folder with one for each persistent volume claim of training jobs."""
+_CLAIMED: Final = f"/{STATE_NAME}/{CLAIMS}/"
 _OWNER: Final = "owner.json"
 _MARKS: Final = (".git", PROJECT_FILE)
 _MOST_PARENTS: Final = 5
@@ -39,8 +42,11 @@ _MOST_PARENTS: Final = 5
 
 
 def judged_path(path: str) -> str:
-    """Return the path by which a file counts as an input or not: the outputs of last runs are files like others."""
-    return path.replace(_LAST_OUTPUTS, "/", 1)
+    """Return the path by which a file counts as an input or not.
+
+    The outputs of last runs, and what lies in persistent volume claims, are files like others.
+    """
+    return path.replace(_LAST_OUTPUTS, "/", 1).replace(_CLAIMED, "/", 1)
 
 
 def project_of(state: Path) -> Path:

@@ -50,6 +50,7 @@ _ORDER: Final = (
     "environment ",
     "secret ",
     "image",
+    "copied ",
     "loop argument",
     "user",
     "code ",
@@ -640,7 +641,7 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
         return f"{name} was removed"
     if kind == "variable" and new == ABSENT:
         return f"{name} is not set now"
-    if kind in ("code", "variable") and old.startswith(DIGEST) and new.startswith(DIGEST):
+    if kind in ("code", "copied", "variable") and old.startswith(DIGEST) and new.startswith(DIGEST):
         return f"{name} changed"
     return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
 

@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from weft import wiring
@@ -23,12 +24,14 @@ from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
 from weft.frontends.training.compiler import as_json, groups_of
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import loopback_warnings
+from weft.frontends.training.opened_reports import SPREAD, opened_in
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO
-from weft.frontends.training.source import STEP, refuse_spread
+from weft.frontends.training.source import STEP, image_leaves, refuse_spread
 from weft.frontends.training.surroundings import StepSurroundings
 from weft.model.errors import JobFileError, RunCancelledError, TaskError, UsageError, WeftError
 from weft.model.ids import loop_item
+from weft.model.records import as_dict
 from weft.model.suggestions import did_you_mean
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
@@ -91,7 +94,7 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
         session = lent_session(run)
         backend = {"backend": backend_of(None, session)} if session is not None else _HERE
         settings = load_settings({**params["settings"], **places, **backend}, start=Path(folder))
-        step = _surroundings(params, f"{run.name}/{name}", files)
+        step = _surroundings(params, f"{run.name}/{name}", files, traced=params["traced"] and session is None)
         source = wiring.source_of_jobs(files, file, settings, StateRoot(run.parent.parent), step=step)
         with closing(RunService(wiring, settings, inner, session=session)) as service:
             ended = _to_end(ctx, service, source)
@@ -103,10 +106,25 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
         raise RunCancelledError(f"step {name} was stopped")
     if ended.error is not None or ended.state != "succeeded":
         raise _failure(ended, name)
-    return {"run": ended.run_id, "jobs": _conditions(ended.folder)}
+    return {
+        "run": ended.run_id,
+        "jobs": _conditions(ended.folder),
+        **_opened(ended.folder, options, spread=session is not None),
+    }
 
 
-def _surroundings(params: Mapping[str, Any], name: str, files: JobFile) -> StepSurroundings:
+def _opened(run: Path, options: Mapping[str, Any], *, spread: bool) -> dict[str, Any]:
+    """Return what the replicas of a run opened, as `StepKind` says; the code of a function counts by its use."""
+    if spread:
+        return {"unseen": SPREAD}
+    opened, began = opened_in(run)
+    if opened is None:
+        return {"opened": None}
+    said = as_dict(opened)
+    return {"opened": function.without_code(said) if _FUNCTION[0] in options else said, "began": began}
+
+
+def _surroundings(params: Mapping[str, Any], name: str, files: JobFile, *, traced: bool) -> StepSurroundings:
     variables, masked = dict(params["variables"]), params.get("masked", ())
     if _FUNCTION[0] in params["options"]:
         variables |= function.call_variables(params)
@@ -121,6 +139,7 @@ def _surroundings(params: Mapping[str, Any], name: str, files: JobFile) -> StepS
         folders=[str(params["cwd"]), str(params["folder"])],
         mounts=[BindMount(*bind) for bind in view.binds] if view is not None else [],
         digest=hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest(),
+        traced=traced,
     )
 
 
@@ -274,14 +293,16 @@ def _number(value: Any) -> Any:
     return 1 if isinstance(value, str) and "{{" in value else value
 
 
-def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
-    """Return what the result depends on: the jobs of the file, or the options."""
+def leaves(options: Mapping[str, Any], folder: str, cwd: str) -> dict[str, str]:
+    """Return what the result depends on: the jobs of the file, or the options, and what stands for their images."""
+    files, file = _jobs_of(_plausible(options), folder, cwd, "job")
+    images = image_leaves(files, file, cwd)
     if _FILE not in options:
         own = {name: value for name, value in options.items() if name not in (*_PLACES, *_FUNCTION)}
         called = {name: options[name] for name in _FUNCTION if name in options}
-        return {**leaves_of(own, folder), **(function.leaves(called, folder) if called else {})}
-    files = read_files(os.path.join(folder, options[_FILE]))
+        return {**images, **leaves_of(own, folder, cwd), **(function.leaves(called, folder, cwd) if called else {})}
     found = {f"job {one.name}": _digest(one) for one in files.jobs}
+    found |= images
     found |= {f"pod {one.name}": _digest(one) for one in files.pods}
     for kind, held in (("config map", files.config_maps), ("secret", files.secrets)):
         found |= {f"{kind} {name}": _digest(one) for name, one in held.items()}
@@ -328,10 +349,23 @@ def spreads(options: Mapping[str, Any], folder: str) -> bool:
 def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
     """Read the jobs before a run; return their warnings. Errors as of `weft run FILE` before the run."""
     files, file = _jobs_of(_plausible(options), folder, cwd, "job")
-    settings = load_settings(_HERE, start=Path(folder))
+    return _source(files, file, folder).examine()
+
+
+def unseen(options: Mapping[str, Any], folder: str, cwd: str, settings: Mapping[str, Any]) -> str:
+    """Return why it cannot be told what the replicas open, "" if it can. Errors as of `examine`."""
+    given = {**settings, **{key: options[key] for key in _PLACES if key in options}}
+    if load_settings(given, start=Path(folder)).backend == "ray" and spreads(options, folder):
+        return SPREAD
+    files, file = _jobs_of(_plausible(options), folder, cwd, "job")
+    return _source(files, file, folder, given).unseen(cwd)
+
+
+def _source(files: JobFile, file: Path, folder: str, given: Mapping[str, Any] = MappingProxyType({})) -> TrainingSource:
+    """Return the source of jobs that do not run yet; `given` are settings of the run."""
+    settings = load_settings({**given, **_HERE}, start=Path(folder))
     inherited = StepSurroundings(name="", inherited={})
-    source = wiring.source_of_jobs(files, file, settings, settings.state_root(Path(folder)), step=inherited)
-    return source.examine()
+    return wiring.source_of_jobs(files, file, settings, settings.state_root(Path(folder)), step=inherited)
 
 
 KIND: Final = StepKind(
@@ -341,5 +375,6 @@ KIND: Final = StepKind(
     leaves=leaves,
     commands=commands,
     examine=examine,
+    unseen=unseen,
     spreads=spreads,
 )

@@ -613,7 +613,7 @@ def start_by_fork(spec: dict[str, Any], program: bytes, output: int, errors: int
     os.close(report_end)
     os.close(pids_end)
     channel_end.close()
-    opened = None if tracing is None else tracing.receive(channel, spec["cwd"])
+    opened = None if tracing is None else tracing.receive(channel, spec["cwd"], spec["view"][2] if spec["view"] else ())
     channel.close()
     if opened is not None:
         opened.serve_until(report)  # the execution of the command waits for this too

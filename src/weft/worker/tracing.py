@@ -24,6 +24,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterable
     from typing import Any, NoReturn
 else:
     import _socket as socket
@@ -282,25 +283,37 @@ class FilteredThread:
             self._error = self._libc.posix_spawn(*self._command)
 
 
-def receive(channel: socket.socket, folder: bytes) -> CallListener | None:
-    """Return what a process that calls `install` in a folder opens from then on; None if the system does not tell."""
+def receive(
+    channel: socket.socket, folder: bytes, binds: Iterable[tuple[bytes, bytes, bool]] = ()
+) -> CallListener | None:
+    """Return what a process that calls `install` in a folder opens from then on; None if the system does not tell.
+
+    `binds` are its mounts: see `CallListener`.
+    """
     _, handed, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
-    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder), folder) if handed else None
+    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder), folder, binds) if handed else None
+
+
+def _longest_first(pair: tuple[bytes, bytes]) -> int:
+    return -len(pair[0])
 
 
 class CallListener:
     """The paths that a command and its descendants have opened, by `KINDS`.
 
     Paths are absolute, those of the system and of libraries left out. What lies below the folder of the command counts
-    wherever that is. `complete` is whether all paths are there.
+    wherever that is. `binds` are the mounts that only the command has, each with its source, its target, and whether it
+    is read-only: what it opens below a target is told by the path of this process. `complete` is whether all paths are
+    there.
     """
 
-    def __init__(self, listener: int, folder: bytes) -> None:
+    def __init__(self, listener: int, folder: bytes, binds: Iterable[tuple[bytes, bytes, bool]] = ()) -> None:
         self.listener = listener
         self.calls = MACHINES[os.uname().machine][2]
         self.found: dict[str, set[bytes]] = {kind: set() for kind in KINDS}
         self.complete = True
-        self._below = os.path.realpath(folder) + b"/"
+        self._binds = sorted(((target, source) for source, target, _ in binds), key=_longest_first)
+        self._below = os.path.realpath(self._outside(folder)) + b"/"
         self._own_links: set[bytes] = set()
         self._libraries: dict[bytes, bool] = {}
         self._memories: dict[int, int] = {}
@@ -446,16 +459,28 @@ class CallListener:
         """Return the absolute path of one that a process has from a folder, or empty; with its last link or without."""
         if path.startswith(DESCRIPTORS):
             path = self._behind(pid, path)
+        if path.startswith(b"/"):
+            path = self._outside(path)
         if not path or (path.startswith(SYSTEM) and not path.startswith(self._below)):  # most are
             return b""
         if not path.startswith(b"/"):
             number = folder & 0xFFFFFFFF
             place = f"/proc/{pid}/cwd" if number == AT_FDCWD & 0xFFFFFFFF else f"/proc/{pid}/fd/{number}"
-            path = os.fsencode(os.readlink(place)) + b"/" + path
+            path = self._outside(os.fsencode(os.readlink(place)) + b"/" + path)
         path = self._without_ups(path)
         if self._own_links:
             path = self._without_own_links(path, follows=follows)
         return b"" if self._is_installed(path) else path
+
+    def _outside(self, path: bytes) -> bytes:
+        """Return an absolute path of the command as this process has it."""
+        if not self._binds:
+            return path
+        normal = os.path.normpath(path)
+        for target, source in self._binds:
+            if normal == target or normal.startswith(target + b"/"):
+                return source + normal[len(target) :]
+        return path
 
     def _without_own_links(self, path: bytes, *, follows: bool) -> bytes:
         """Return a path without the links that the command has made, which may be gone at its end."""

@@ -24,7 +24,15 @@ from msgspec.structs import replace
 
 from weft.documents.problems import show
 from weft.frontends.pipelines import conditions
-from weft.frontends.pipelines.caching import ITEM_FILES, PACKAGES, RECIPE, changed_while_it_ran, recipe_of
+from weft.frontends.pipelines.caching import (
+    ITEM_FILES,
+    PACKAGES,
+    RECIPE,
+    changed_while_it_ran,
+    lacks_opened,
+    recipe_of,
+    unseen_while_it_ran,
+)
 from weft.frontends.pipelines.kinds import decoded, load_kind
 from weft.frontends.pipelines.parameters import check_value
 from weft.frontends.pipelines.parts import INPUT, ITEM, OUTPUT, SECRET, OutputFolder, delivered_paths, joined, tuple_of
@@ -38,7 +46,7 @@ from weft.model.program import Program, Style
 from weft.operators.call import run_command
 from weft.store.folders import make_folders, remove_at
 from weft.store.limits import limit_advice
-from weft.store.opened import OpenedFiles, is_python
+from weft.store.opened import OpenedFiles
 from weft.store.state import INNER
 
 if TYPE_CHECKING:
@@ -133,6 +141,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     try:
         result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
         opened = result.pop("opened", None) if isinstance(result, dict) else None
+        unseen = result.pop("unseen", "") if isinstance(result, dict) else ""
+        began = result.pop("began", started) if isinstance(result, dict) else started
         warnings += _shortfalls(ctx, own, outputs, result)
     except BaseException:
         # On a cluster this attempt may outlive its node's connection, while another one works in the same place.
@@ -141,9 +151,11 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         raise
     if recipe is not None:
         if opened is not None:
-            seen = _opened(opened, os.path.dirname(processes), ctx.params.get(MOUNTS, ()), of_code="kind" not in own)
-            recipe = replace(recipe, opened=seen)
-        reason = ctx.keep_result(recipe, started, changed_while_it_ran(ctx.params))
+            recipe = replace(recipe, opened=_opened(opened, os.path.dirname(processes)))
+        spoilt = changed_while_it_ran(ctx.params)
+        if not spoilt and lacks_opened(recipe):
+            spoilt = unseen_while_it_ran(ctx.params, unseen, traced=recipe.traced)
+        reason = ctx.keep_result(recipe, min(started, began), spoilt)
         if reason:
             warnings.append("its result is not kept" if reason in warnings else f"its result is not kept: {reason}")
     if warnings:
@@ -151,23 +163,11 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     return result
 
 
-def _opened(
-    said: Mapping[str, Sequence[str]], run: str, mounts: Iterable[Sequence[Any]], *, of_code: bool
-) -> OpenedFiles:
-    """Return what a step opened outside of the folder of its run, by the paths without its mounts.
-
-    The code of a kind counts by what the step uses of it, so with `of_code` alone its files do.
-    """
-    places = sorted(((f"{mount[1]}/", f"{mount[0]}/") for mount in mounts), key=lambda pair: -len(pair[0]))
-
-    def here(path: str) -> str:
-        return next((source + path[len(target) :] for target, source in places if path.startswith(target)), path)
-
-    found = {
-        name: [here(path) for path in paths if not path.startswith(f"{run}/") and (of_code or not is_python(path))]
-        for name, paths in said.items()
-    }
-    return OpenedFiles(**found)
+def _opened(said: Mapping[str, Sequence[str]], run: str) -> OpenedFiles:
+    """Return what a step opened outside of the folder of its run."""
+    return OpenedFiles(
+        **{name: [path for path in paths if not path.startswith(f"{run}/")] for name, paths in said.items()}
+    )
 
 
 def end_of_run(verdict: JobVerdict) -> dict[str, str]:

@@ -23,6 +23,7 @@ from weft.frontends.pipelines.shell_variables import VARIABLE, assigned
 from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
 from weft.model.patterns import late_pattern
+from weft.operators.tracing import can_trace
 from weft.store.places import OUTPUTS
 from weft.store.results import CONTENT, Recipe
 
@@ -63,6 +64,13 @@ _BEGINNINGS = ("LC_", "PF_", "WEFT_", "XDG_")
 """The names of variables that say nothing about the work of a step, and how those of whole families begin."""
 
 
+_OPENS = "what it opens"
+"""The leaf of a step of `must_be_traced`: a result without it was kept whatever the step opened."""
+UNSEEN = "it is not known what it opened"
+UNTOLD = "this is not told here"
+_LOST = "a part of it was killed with its run, or opened too many files"
+SCOPE_HINT = "List what it reads under its `cache`, as in  fs_scope: [{{name: {}, path: FILES}}]"
+
 FoundScripts = dict[str, Scripts]
 """The scripts that one compilation has found, by the id of their step: to read them costs as much as the vertex."""
 
@@ -96,6 +104,8 @@ def describe(
     if place is None or not step.cache.enable or step.not_run:
         return None
     static = static_leaves(pipeline, step, place.images.get(step.docker_env, step.docker_env), folder)
+    if must_be_traced(step):
+        static[_OPENS] = "counts"
     if step.condition:
         static["condition"] = _written(step.condition)
     scopes = _scopes(step)
@@ -111,13 +121,45 @@ def describe(
         outputs=dict(step.outputs),
         expires_s=float(step.cache.max_expired_time),
         mode=step.cache.mode,
-        traced=place.trace and may_be_traced(step),
+        traced=place.trace and may_be_traced(step, folder),
     )
 
 
-def may_be_traced(step: ResolvedStep) -> bool:
-    """Whether what a cached step opens may count as its input: PaddleFlow's rules and `sudo` forbid it."""
-    return step.cache.mode == CONTENT and not _GAINS_PRIVILEGES.search(step.portable_command)
+def may_be_traced(step: ResolvedStep, folder: str) -> bool:
+    """Whether what a cached step opens may count as its input: PaddleFlow's rules and `sudo` forbid it.
+
+    `folder` is that of the pipeline's file.
+    """
+    if step.cache.mode != CONTENT:
+        return False
+    texts = [step.portable_command]
+    if step.body is not None and folder:
+        texts += [text for text, _ in load_kind(step.body.kind).commands(step.body.portable, folder, step.cwd)]
+    return not any(map(_GAINS_PRIVILEGES.search, texts))
+
+
+def must_be_traced(step: ResolvedStep) -> bool:
+    """Whether a result of a step is kept only if it is known what its program opened."""
+    opens = step.body is not None and load_kind(step.body.kind).unseen is not None
+    return opens and step.cache.mode == CONTENT and not step.cache.fs_scope
+
+
+def lacks_opened(recipe: Recipe) -> bool:
+    """Whether the result of a step of `must_be_traced` has ended without that."""
+    return _OPENS in recipe.static and recipe.opened is None
+
+
+def unseen_while_it_ran(params: Mapping[str, Any], why: str, *, traced: bool) -> str:
+    """Return why it is not known what the program of a step of a kind opened, and what to write.
+
+    `why` is what the program says, "" for nothing. `traced`: it ran so that this could be told.
+    """
+    unseen = load_kind(params["kind"]).unseen
+    if unseen is not None and not why:
+        with suppress(WeftError):
+            why = unseen(params["portable"], params["pipeline_folder"], params["cwd"], params["settings"])
+    why = why or (_LOST if traced and can_trace() else UNTOLD)
+    return f"{UNSEEN}, since {why}. {SCOPE_HINT.format('main')}"
 
 
 def _scripts(step: ResolvedStep, folder: str, known: FoundScripts | None) -> Scripts:
@@ -238,14 +280,14 @@ def _what_runs(step: ResolvedStep, folder: str) -> dict[str, str]:
     if step.body is None:
         return {"command": step.portable_command}
     leaves = load_kind(step.body.kind).leaves if folder else leaves_of
-    return {"kind": step.body.name, **leaves(step.body.portable, folder)}
+    return {"kind": step.body.name, **leaves(step.body.portable, folder, step.cwd)}
 
 
-def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str, dict[str, str]]:
+def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str, root: str) -> dict[str, dict[str, str]]:
     """Return the code digests of steps, by names of steps and of dags with dynamic items.
 
-    `folder` is that of the pipeline's file. A step with unreadable code is left out: it will fail, or another check
-    reports it.
+    `folder` is that of the pipeline's file, `root` the one that steps work in. A step with unreadable code is left out:
+    it will fail, or another check reports it.
     """
     from weft.frontends.pipelines.resolved import ControlStep  # runs without Python steps do not need it
 
@@ -258,10 +300,10 @@ def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str,
             leaves = {
                 f"{name}: {leaf}": text
                 for name, step in below
-                for leaf, text in _code(pipeline.kinds[step.kind.value], step.options, folder).items()
+                for leaf, text in _code(pipeline.kinds[step.kind.value], step.options, folder, root).items()
             }
         else:
-            leaves = {} if node.body is None else _code(node.body.kind, node.body.portable, folder)
+            leaves = {} if node.body is None else _code(node.body.kind, node.body.portable, folder, root)
         packages = None if isinstance(node, ControlStep) else node.packages
         if packages is not None:
             with suppress(WeftError):
@@ -271,11 +313,10 @@ def code_of(pipeline: Pipeline, nodes: Iterable[Node], folder: str) -> dict[str,
     return found
 
 
-def _code(kind: str, options: Mapping[str, Any], folder: str) -> dict[str, str]:
+def _code(kind: str, options: Mapping[str, Any], folder: str, root: str) -> dict[str, str]:
     try:
-        return {
-            name: text for name, text in load_kind(kind).leaves(options, folder).items() if not name.startswith("o")
-        }
+        found = load_kind(kind).leaves(options, folder, root)
+        return {name: text for name, text in found.items() if not name.startswith("o")}
     except WeftError:
         return {}
 
@@ -287,7 +328,7 @@ def changed_while_it_ran(params: Mapping[str, Any]) -> str:
         return ""
     leaves: dict[str, str] = {}
     if "kind" in params:
-        leaves |= load_kind(params["kind"]).leaves(params["portable"], params["pipeline_folder"])
+        leaves |= load_kind(params["kind"]).leaves(params["portable"], params["pipeline_folder"], params["cwd"])
     if PACKAGES in params:
         leaves |= packages_leaf(*params[PACKAGES][:2])
     static = Recipe.from_json(stored).static

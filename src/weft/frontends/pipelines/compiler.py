@@ -12,9 +12,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -26,6 +28,9 @@ from weft.frontends.pipelines.body import IMAGE, MOUNTS, PUBLISH, RUN, SECRETS, 
 from weft.frontends.pipelines.caching import (
     PACKAGES,
     RECIPE,
+    SCOPE_HINT,
+    UNSEEN,
+    UNTOLD,
     CachePlace,
     FoundScripts,
     describe,
@@ -33,6 +38,7 @@ from weft.frontends.pipelines.caching import (
     item_files,
     may_be_traced,
     mentioned_files,
+    must_be_traced,
     unknown_script,
     written_inputs,
 )
@@ -61,7 +67,7 @@ from weft.graph.logical import (
     Storage,
     Vertex,
 )
-from weft.model.errors import DefinitionError, UsageError
+from weft.model.errors import DefinitionError, UsageError, WeftError
 from weft.model.patterns import late_pattern
 from weft.model.program import Program, Style
 from weft.model.records import as_dict
@@ -438,11 +444,13 @@ def notes(
     contained: bool = False,
     trace: bool = False,
     scripts: FoundScripts | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[str]:
     """Return notices for the user before a run on this machine, one line for each kind.
 
     `folder` is that of the pipeline's file. `contained`: steps run in the images that they name. `trace`: what a cached
-    step opens counts, where this system tells it. `scripts` are those that `compile_run` has found.
+    step opens counts, where this system tells it. `scripts` are those that `compile_run` has found, `settings` those of
+    the command line for kinds of steps.
     """
     scripts = {} if scripts is None else scripts
     found = []
@@ -467,7 +475,9 @@ def notes(
     found += filter(None, map(_calculates_date, nodes))
     watched = trace and can_trace()
     cached = [step for step in steps if step.cache.enable and not step.not_run]
-    blind = [s for s in cached if not (watched and may_be_traced(s)) or (contained and s.docker_env)]
+    blind = [s for s in cached if not (watched and may_be_traced(s, folder)) or (contained and s.docker_env)]
+    found += [text for step in cached if (text := _not_kept(step, folder, settings, is_blind=step in blind))]
+    blind = [step for step in blind if not must_be_traced(step)]
     unseen = {step.name: unknown for step in blind if (unknown := unknown_script(step, folder, scripts))}
     if unseen:
         main = next((mount.name for step in steps for mount in step.mounts if mount.main), "main")
@@ -508,6 +518,23 @@ def _calculates_date(node: Node) -> str:
         if wrong := calculated_date(text):
             return f"the condition of {node.name}: {wrong}"
     return ""
+
+
+def _not_kept(step: ResolvedStep, folder: str, settings: Mapping[str, Any], *, is_blind: bool) -> str:
+    """Return the notice that no result of a step will be kept, "" if it may be; for the arguments see `notes`.
+
+    `is_blind`: what it opens cannot be told whatever its kind says.
+    """
+    if step.body is None or not must_be_traced(step):
+        return ""
+    unseen, why = load_kind(step.body.kind).unseen, ""
+    assert unseen is not None
+    with suppress(WeftError):  # what is wrong is told elsewhere
+        why = unseen(step.body.portable, folder, step.cwd, settings)
+    if not (why or is_blind):
+        return ""
+    main = next((mount.name for mount in step.mounts if mount.main), "main")
+    return f"{step.name} keeps no result: {UNSEEN}, since {why or UNTOLD}. {SCOPE_HINT.format(main)}"
 
 
 def _mentioned(step: ResolvedStep, folder: str) -> Iterator[str]:

@@ -15,9 +15,10 @@ from weft.frontends.pipelines.kinds import Complaints, StepKind
 from weft.graph.task import prepares
 from weft.model.errors import ProgramError
 from weft.operators.call import run_command
+from weft.store.opened import is_python
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from weft.frontends.pipelines.code.path_texts import PathText
     from weft.graph.task import TaskContext, TaskInput
@@ -56,7 +57,15 @@ def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
         "env": {**params["env"], **call_variables(params)},
         **{key: params[key] for key in _PASSED_ON if key in params},
     }
-    return run_command(step, inputs)
+    result = run_command(step, inputs)
+    if result["opened"] is not None:
+        result["opened"] = without_code(result["opened"])
+    return result
+
+
+def without_code(opened: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return what a function opened without its code, which counts by what the function uses of it."""
+    return {name: [path for path in paths if not is_python(path)] for name, paths in opened.items()}
 
 
 def call_variables(params: Mapping[str, Any]) -> dict[str, str]:
@@ -93,7 +102,7 @@ def check(options: Mapping[str, Any]) -> Complaints:
     return tuple(found)
 
 
-def leaves(options: Mapping[str, Any], folder: str) -> dict[str, str]:
+def leaves(options: Mapping[str, Any], folder: str, cwd: str) -> dict[str, str]:
     """Return the code digests of the function and the argument for the item of a loop."""
     found = dependencies.leaves(_root(options, folder), options["function"])
     return {**found, "option item": options["item"]} if options.get("item") else found

@@ -37,7 +37,7 @@ Complaints: TypeAlias = "tuple[tuple[str, str], ...]"
 """Mistakes in options: the option ("" for all together) and the mistake."""
 
 
-def leaves_of(options: Mapping[str, Any], folder: str) -> dict[str, str]:
+def leaves_of(options: Mapping[str, Any], folder: str, cwd: str) -> dict[str, str]:
     """Return the parts of a result's key that depend on the options alone."""
     return {f"option {name}": json.dumps(value, sort_keys=True) for name, value in options.items()}
 
@@ -52,28 +52,32 @@ class StepKind(Struct, frozen=True, kw_only=True):
     file), `variables` (the part of `env` that is the step's own), `runs` (the state folder for runs that the program
     begins itself), `settings` (those of the command line), `view` for mounts, and `masked` (texts that no log may show)
     where the pipeline has secrets, and `traced` (whether its return value has `opened`, as that of
-    `weft.operators.call.run_command` does). The program raises TaskError on failure and ends soon after its task is
-    cancelled. Its return value is small and kept.
+    `weft.operators.call.run_command` does, and `began`, in seconds since 1970, if an earlier attempt is a part of it,
+    or `unseen`, why it is not known).
+    The program raises TaskError on failure and ends soon after its task is cancelled. Its return value is small and
+    kept.
 
     `options` maps names of options to whether they are required; `check` returns the mistakes in given options, whose
     texts may hold templates. `leaves` returns the dependencies of the result beside parameters, environment and inputs,
-    as texts by name; its arguments are the options with names in place of artifacts, and `folder`. `commands` returns,
-    for the same arguments and the folder that the step works in, the commands that the step runs: texts for sh, each
-    with the folder that it starts in; their scripts belong to the key. `names` returns, for the arguments of `leaves`,
+    as texts by name; its arguments are the options with names in place of artifacts, `folder`, and the folder that the
+    step works in. `commands` returns, for the same arguments, the commands that the step runs: texts for sh, each
+    with the folder that it starts in; their scripts belong to the key. `names` returns, for options and `folder`,
     paths that the code of the step names and that are no part of the key, each with the folder of the code. `examine`,
     with the arguments of `commands`, looks at the files that the options name before a run begins, returns notes for
-    the user, and raises WeftError for mistakes.
-    `timed`: the program obeys `timeout_s`. `spreads`, with the arguments of `leaves`, says whether a step on a cluster
+    the user, and raises WeftError for mistakes. `unseen`, with these arguments and `settings`, returns why it cannot be
+    told here what the program opens, "" if it can; without the function, results are kept whether or not it can.
+    `timed`: the program obeys `timeout_s`. `spreads`, with options and `folder`, says whether a step on a cluster
     runs in the process of the run, whose workers it shares for runs of its own, and not at a machine.
     """
 
     program: str
     options: Mapping[str, bool] = field(default_factory=dict)
     check: Callable[[Mapping[str, Any]], Complaints] = lambda options: ()
-    leaves: Callable[[Mapping[str, Any], str], Mapping[str, str]] = leaves_of
+    leaves: Callable[[Mapping[str, Any], str, str], Mapping[str, str]] = leaves_of
     commands: Callable[[Mapping[str, Any], str, str], Sequence[tuple[str, str]]] = lambda options, folder, cwd: ()
     names: Callable[[Mapping[str, Any], str], Sequence[tuple[PathText, str]]] = lambda options, folder: ()
     examine: Callable[[Mapping[str, Any], str, str], Sequence[str]] = lambda options, folder, cwd: ()
+    unseen: Callable[[Mapping[str, Any], str, str, Mapping[str, Any]], str] | None = None
     resources: tuple[Resources, ...] = (Resources(cpu=0),)
     timed: bool = False
     spreads: Callable[[Mapping[str, Any], str], bool] = lambda options, folder: False

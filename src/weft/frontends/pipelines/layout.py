@@ -93,7 +93,14 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
         graph,
         [node.name for node in chosen],
         [
-            *notes(nodes, folder, contained=around.docker_env != "ignore", trace=around.trace, scripts=scripts),
+            *notes(
+                nodes,
+                folder,
+                contained=around.docker_env != "ignore",
+                trace=around.trace,
+                scripts=scripts,
+                settings={**around.settings, **({"backend": "ray"} if loaded.spread else {})},
+            ),
             *_shadowed(loaded.pipeline),
         ],
         unbound(nodes),
@@ -290,7 +297,7 @@ def resumed_spec(
     """
     compiled = compile_loaded(loaded, folder.run_id, place_of(loaded, folder.path))
     hold_secrets(_secrets(loaded.pipeline, compiled, done))
-    now = code_of(loaded.pipeline, compiled.nodes, str(loaded.base))
+    now = code_of(loaded.pipeline, compiled.nodes, str(loaded.base), str(loaded.root))
     was = described.get(CODE, {})
     kept = {
         name: leaves
@@ -405,7 +412,7 @@ def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any
         "file_systems": dict(loaded.file_systems),
         "urls": dict(loaded.urls),
         "containers": None if loaded.containers is None else as_dict(loaded.containers),
-        CODE: code_of(loaded.pipeline, compiled.nodes, str(loaded.base)),
+        CODE: code_of(loaded.pipeline, compiled.nodes, str(loaded.base), str(loaded.root)),
         PLACE: place_of_outputs(loaded),
     }
 

@@ -6,10 +6,13 @@ container engine. A container with a command of its own needs none of them.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +22,7 @@ from msgspec.structs import replace
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
 from weft.model.suggestions import did_you_mean
 from weft.operators.mounts import BindMount
+from weft.store.digests import DIGEST
 from weft.store.folders import remove_folder, safe_open
 from weft.store.places import PROJECT_FILE
 from weft.store.state import find_project
@@ -50,7 +54,8 @@ class ImageMap(Struct, frozen=True, kw_only=True):
 class ImageRecipe(Struct, frozen=True, kw_only=True):
     """What stands for an image: its entry point, environment, working folder, files, and folders of programs.
 
-    `binds` show files at the paths that they have in the image. `engine_image` is the image for a container engine.
+    `binds` show files at the paths that they have in the image: those of the user's `folder`, and `copied` ones, each
+    with its path in the image and its source. `engine_image` is the image for a container engine.
     `origin` is a sentence for the user.
     """
 
@@ -60,6 +65,8 @@ class ImageRecipe(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
     binds: tuple[BindMount, ...] = ()
+    folder: str = ""
+    copied: tuple[tuple[str, Path], ...] = ()
     programs: tuple[str, ...] = ()
     engine_image: str = ""
     origin: str = ""
@@ -123,10 +130,11 @@ def project_images(base: Path) -> tuple[ImageMap, ...]:
 class ImageResolver:
     """Finds what stands for the images of the jobs of one file.
 
-    `near` is the folder of the job file, `maps` the user's map, and `copies` a folder for the files of Dockerfiles.
+    `near` is the folder of the job file, `maps` the user's map, and `copies` a folder for the files of Dockerfiles,
+    None if nothing is to be run, so that nothing is copied and folders of the map need not be there.
     """
 
-    def __init__(self, near: Path, maps: Sequence[ImageMap], copies: Path) -> None:
+    def __init__(self, near: Path, maps: Sequence[ImageMap], copies: Path | None) -> None:
         self._near, self._maps, self._copies = near, maps, copies
         self._known: dict[str, ImageRecipe] = {}
 
@@ -134,7 +142,7 @@ class ImageResolver:
         """Return the recipe of the image of a container; without `starts` its entry point does not run.
 
         NotFoundError: nothing says how the image starts; the hint has the lines to write. DefinitionError: its
-        Dockerfile is wrong.
+        Dockerfile is wrong. UsageError: a folder that the map names is not there.
         """
         image = container.image
         found = self._known.get(image)
@@ -146,6 +154,8 @@ class ImageResolver:
 
     def _look_up(self, image: str) -> ImageRecipe:
         mapped = next((one for one in self._maps if _matches(image, one.pattern)), None)
+        if mapped is not None and self._copies is not None:
+            _check_places(mapped)
         recipe = ImageRecipe(image=image, origin="its command runs with the programs of this machine")
         if mapped is None or not mapped.entrypoint:
             file = self._dockerfile(image)
@@ -184,7 +194,8 @@ class ImageResolver:
         if len(data) > MAX_BYTES:
             raise DefinitionError(f"{file} is larger than {MAX_BYTES >> 20} MiB: it is no Dockerfile")
         built = parse_dockerfile(data.decode("utf-8", "replace"), str(file))
-        binds = self._copied(built, file) if built.copies else ()
+        copied = _copied(built, file)
+        binds = self._binds(copied, file, self._copies) if copied and self._copies is not None else ()
         return ImageRecipe(
             image=image,
             entrypoint=built.entrypoint,
@@ -192,23 +203,20 @@ class ImageResolver:
             env=built.env,
             workdir=built.workdir if built.workdir != "/" else "",
             binds=binds,
+            copied=tuple(copied),
             origin=f"{file.name} says how it starts"
             + (f"; its {built.runs} RUN lines are left out" if built.runs else ""),
         )
 
-    def _copied(self, built: Dockerfile, file: Path) -> tuple[BindMount, ...]:
+    def _binds(self, files: Sequence[tuple[str, Path]], file: Path, copies: Path) -> tuple[BindMount, ...]:
         """Put the copied files together in one folder as in the image; return the mounts of its outermost parts."""
         from hashlib import blake2b
 
-        context = _context_of(built, file)
-        files: list[tuple[str, Path]] = []
-        for copy in built.copies:
-            files += _placed(_into_folder(copy, [place for place, _ in files]), context, file)
         digest = blake2b(digest_size=12)
         for place, source in files:
             about = source.stat()
             digest.update(f"{place}\0{source}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
-        root = self._copies / digest.hexdigest()
+        root = copies / digest.hexdigest()
         if not root.is_dir():
             _fill(root, files, file)
         return tuple(BindMount(f"{root}{top}", top) for top in _tops([place for place, _ in files]))
@@ -228,6 +236,16 @@ def _matches(image: str, pattern: str) -> bool:
     return fnmatchcase(image, pattern) or fnmatchcase(bare, pattern)
 
 
+def _check_places(mapped: ImageMap) -> None:
+    """Require the folders of an entry. UsageError: one is not there."""
+    where = f'{PROJECT_FILE}: [images."{mapped.pattern}"]'
+    if mapped.folder and not os.path.isdir(mapped.folder):
+        raise UsageError(f"{where} folder: {mapped.folder} is no folder", hint="Name the folder of the code.")
+    if mapped.venv and not os.path.isdir(f"{mapped.venv}/bin"):
+        hint = f"Make it: python -m venv {mapped.venv}"
+        raise UsageError(f"{where} venv: {mapped.venv} is no virtual environment, it has no bin", hint=hint)
+
+
 def _with_map(recipe: ImageRecipe, mapped: ImageMap) -> ImageRecipe:
     binds, workdir = recipe.binds, mapped.workdir or recipe.workdir
     if mapped.folder:
@@ -243,9 +261,58 @@ def _with_map(recipe: ImageRecipe, mapped: ImageMap) -> ImageRecipe:
         env=env,
         workdir=workdir,
         binds=binds,
+        folder=mapped.folder,
         programs=(f"{mapped.venv}/bin",) if mapped.venv else (),
         origin=f"[images] {mapped.pattern!r} stands for it",
     )
+
+
+def leaves_of_image(recipe: ImageRecipe, root: str) -> dict[str, str]:
+    """Return what stands for an image as parts of a key, {} for nothing; paths are relative to the folder `root`."""
+    about = f"image {recipe.image}".rstrip()
+    start = [*recipe.entrypoint], [*recipe.cmd]
+    found = {
+        "entry point": json.dumps(start) if any(start) else "",
+        "working folder": recipe.workdir and _relative(recipe.workdir, root),
+        "folder": recipe.folder and _relative(recipe.folder, root),
+        "programs": os.pathsep.join(_relative(path, root) for path in recipe.programs),
+        **{f"environment {name}": value for name, value in recipe.env.items() if name != "VIRTUAL_ENV"},
+    }
+    leaves = {f"{about} {name}": text for name, text in found.items() if text}
+    parts: dict[str, Any] = {}
+    for place, source in recipe.copied:
+        name = f"copied {_relative(str(source), root).split(os.sep)[0]}"
+        digest = parts[name] if name in parts else parts.setdefault(name, sha256())
+        digest.update(f"{place}\0{_digest(source)}\0".encode())
+    return leaves | {name: DIGEST + digest.hexdigest() for name, digest in parts.items()}
+
+
+def _relative(path: str, root: str) -> str:
+    return os.path.relpath(path, root) if f"{path}/".startswith(f"{root}/") else path
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of a file. NotFoundError: it is gone."""
+    try:
+        found = path.stat()
+        return _digest_of(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    except OSError as error:
+        raise NotFoundError(f"{path} cannot be read: {error.strerror}", hint="The Dockerfile copies it.") from None
+
+
+@lru_cache(maxsize=MAX_COPIED_FILES)
+def _digest_of(path: Path, size: int, modified_ns: int, changed_ns: int) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _copied(built: Dockerfile, file: Path) -> list[tuple[str, Path]]:
+    """Return the files that a Dockerfile copies, with their paths in the image."""
+    files: list[tuple[str, Path]] = []
+    context = _context_of(built, file) if built.copies else file.parent
+    for copy in built.copies:
+        files += _placed(_into_folder(copy, [place for place, _ in files]), context, file)
+    return files
 
 
 def _context_of(built: Dockerfile, file: Path) -> Path:

@@ -19,6 +19,7 @@ from weft.model.errors import WeftError
 from weft.operators.call import explained, last_lines, run_guarded
 
 if TYPE_CHECKING:
+    from weft.frontends.training.opened_reports import OpenedReports
     from weft.frontends.training.schema import Container, ContainerProbe
     from weft.operators.call import CommandSpec, StopCommand
 
@@ -35,13 +36,17 @@ TakeEnd = Callable[["StopCommand"], None]
 """Takes the function that ends a command before its time."""
 
 
-def execute(spec: CommandSpec, timeout_s: float | None, take_end: TakeEnd) -> str:
-    """Run a command beside a container; return why it failed, "" after a success. Its log has this run alone."""
+def execute(spec: CommandSpec, timeout_s: float | None, take_end: TakeEnd, reports: OpenedReports | None = None) -> str:
+    """Run a command beside a container; return why it failed, "" after a success. Its log has this run alone.
+
+    `reports` take what it opens.
+    """
     spec = replace(spec, timeout_s=timeout_s, grace_s=0.0, log_head_bytes=_LOG_BYTES, log_tail_bytes=_LOG_BYTES)
     with suppress(OSError):
         spec.log.unlink()
     try:
-        result = run_guarded(spec, on_cancel=take_end)
+        run = run_guarded if reports is None else reports.run
+        result = run(spec, on_cancel=take_end)
     except WeftError as error:
         return error.message
     if result.ok:
@@ -55,6 +60,11 @@ def execute(spec: CommandSpec, timeout_s: float | None, take_end: TakeEnd) -> st
 
 class ContainerHost(Protocol):
     """The replica, as its containers need it."""
+
+    @property
+    def reports(self) -> OpenedReports | None:
+        """What takes what the container and its hooks open, where anybody asks for it."""
+        ...
 
     def beside(self, container: Container, words: Sequence[str], name: str) -> CommandSpec:
         """Return a command that runs in a running container, with a log of its own."""
@@ -129,7 +139,7 @@ class ContainerLife:
 
     def _begin(self) -> None:
         if self._container.post_start:
-            why = self._execute(self._container.post_start, "postStart", None)
+            why = self._execute(self._container.post_start, "postStart", None, self._host.reports)
             if why and not self._closed:
                 self._host.note_event(time.time(), FAILED_POST_START, f"{self._container.name}: {why}")
                 self._end(f"its postStart hook {why}", None)
@@ -142,15 +152,17 @@ class ContainerLife:
 
     def _stop_after_hook(self, grace_s: float) -> None:
         begun = time.monotonic()
-        why = self._execute(self._container.pre_stop, "preStop", grace_s)
+        why = self._execute(self._container.pre_stop, "preStop", grace_s, self._host.reports)
         if why and not self._closed:
             self._host.note_event(time.time(), FAILED_PRE_STOP, f"{self._container.name}: {why}")
         if self._stop is not None:
             self._stop(max(LEAST_GRACE_S, grace_s - (time.monotonic() - begun)))
 
-    def _execute(self, words: Sequence[str], name: str, timeout_s: float | None) -> str:
+    def _execute(
+        self, words: Sequence[str], name: str, timeout_s: float | None, reports: OpenedReports | None = None
+    ) -> str:
         """Run a command in the container; return why it failed, "" after a success."""
-        return execute(self._host.beside(self._container, words, name), timeout_s, self._take_end)
+        return execute(self._host.beside(self._container, words, name), timeout_s, self._take_end, reports)
 
     def _take_end(self, end: StopCommand) -> None:
         with self._changed:

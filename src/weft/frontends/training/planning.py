@@ -12,7 +12,6 @@ from weft.frontends.training.endpoints import (
     ClusterEndpoints,
     LoopbackEndpoints,
     listening_ports,
-    loopback_warnings,
     main_container,
 )
 from weft.frontends.training.environment import environment_of
@@ -38,7 +37,6 @@ _MOST_LOOKED_AT: Final = 64
 def plan_jobs(host: LocalJobs, sharing: SharingSpec | None, why_held: dict[str, str]) -> list[JobPlan]:
     """Return the plan of each job of a host; `why_held` tells why jobs would not start, by name."""
     isolation, why = host.isolation()
-    services = [service.name for service in host.files.services]
     loopback = isolation is Isolation.PORTS
     return [
         JobPlan(
@@ -56,7 +54,7 @@ def plan_jobs(host: LocalJobs, sharing: SharingSpec | None, why_held: dict[str, 
             ),
             environment=tuple(_environment(job, LoopbackEndpoints({}) if loopback else ClusterEndpoints(job))),
             gang=_gang(host, job, sharing),
-            warnings=tuple(loopback_warnings(job, services, spread=host.spread)) if loopback else (),
+            warnings=tuple(host.warnings([job.name])),
         )
         for job in host.files.jobs
     ]

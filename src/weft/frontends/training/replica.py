@@ -23,6 +23,7 @@ from weft.frontends.training.lifecycle import ContainerLife, execute
 from weft.frontends.training.log_folders import LOGDIR, LogPlace, option_folders
 from weft.frontends.training.memory import MemoryPlace, used_bytes
 from weft.frontends.training.metrics import FOLDER, SUFFIX
+from weft.frontends.training.opened_reports import OpenedReports
 from weft.frontends.training.quantities import shown_quantity
 from weft.frontends.training.reporting import CHECKPOINTS, FUNCTION, METRICS, RESTARTS, RESUMED, VALUE
 from weft.frontends.training.schema import ALWAYS, ON_FAILURE, Container, PodTemplate
@@ -251,6 +252,8 @@ class ReplicaStart:
         self._unready: dict[str, str] = {}
         self._memory = MemoryPlace({})
         self._evicted = ""
+        self.reports = OpenedReports(host.folder) if host.step is not None and host.step.traced else None
+        """What takes what the containers open, where the step asks for it."""
         self._boxes: dict[str, str] = {}
         """The names for the engine of the containers in isolation `container`."""
 
@@ -407,7 +410,8 @@ class ReplicaStart:
             self._stoppable(life.stop)
 
         try:
-            result = run_guarded(spec, on_started=started, on_cancel=on_cancel)
+            run = run_guarded if self.reports is None else self.reports.run
+            result = run(spec, on_started=started, on_cancel=on_cancel)
         finally:
             life.close()
             with self._lock, suppress(ValueError):  # it may not have come so far

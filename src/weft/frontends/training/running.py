@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +30,7 @@ from weft.frontends.training.log_folders import LogFolders
 from weft.frontends.training.memory import MemoryVolumes
 from weft.frontends.training.metrics import FOLDER as METRICS_FOLDER
 from weft.frontends.training.metrics import MetricsWatch
+from weft.frontends.training.opened_reports import untold
 from weft.frontends.training.replica import FUNCTION_FILE, PACKAGE, PACKAGES, VALUES, Replica, hold_host
 from weft.frontends.training.reporting import TRIAL
 from weft.frontends.training.schema import NEVER, EnvVar
@@ -49,6 +50,7 @@ from weft.operators.tensorboard import ADDRESS, OFF, TensorBoardServer, find_ten
 from weft.operators.tensorboard import FOLDER as BOARD_FOLDER
 from weft.store.expiry import set_expiries
 from weft.store.folders import remove_folder, safe_open
+from weft.store.places import CLAIMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,9 +73,8 @@ if TYPE_CHECKING:
     from weft.operators.containers import ContainerEngine
     from weft.operators.network import ReplicaNetwork, ReplicaPlace
 
-CLAIMS: Final = "claims"
 IMAGES: Final = "images"
-"""Folders of the state folder: one for each persistent volume claim, and the files of Dockerfiles."""
+"""The folder of the state folder with the files of Dockerfiles."""
 AUTO: Final = "auto"
 CHOICES: Final = "tuning.json"
 TRIALS: Final = "trials"
@@ -162,32 +163,55 @@ class LocalJobs:
             isolation, why = self.isolation()
             if self._isolation is None or self.spread:
                 notes.append(f"isolation {isolation.value}: {why}")
-        warnings: list[str] = []
         if self._isolation is Isolation.CONTAINER:
             images = [(image, f"{kind} runs it") for image, kind in self._images.take(notes.append)]
         said: dict[str, dict[str, None]] = {}
         for image, origin in images:
             said.setdefault(origin, {})[image] = None
         notes = [*(f"image {', '.join(names)}: {origin}" for origin, names in said.items()), *notes]
-        isolation = self.isolation()[0]
-        users = dict.fromkeys(one.name for _, one in self._containers() if one.user)
-        if users and isolation is not Isolation.CONTAINER:
-            warnings.append(f"runAsUser of {', '.join(users)} has an effect in isolation container only")
-        if isolation is not Isolation.CONTAINER:
-            warnings += dict.fromkeys(self._lacks())
-        if isolation is Isolation.PORTS:
-            services = [service.name for service in self.files.services]
-            for job in self.files.jobs:
-                hosts = mpi.mpi_hosts(job) if mpi.uses_mpi(job) else ()
-                warnings += loopback_warnings(job, services, hosts, spread=self.spread)
+        warnings = self.warnings([job for job, _ in self._groups])
         if self._board != OFF:
             self._find_board()
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
         return warnings, notes
 
-    def _lacks(self) -> Iterator[str]:
-        """Yield what containers name that only their images have."""
+    def unseen(self, root: str) -> str:
+        """Return why it cannot be told what the replicas open that counts for a folder, "" if it can; as `check`."""
+        self.check()
+        if self.isolation()[0] is Isolation.CONTAINER:
+            return "its replicas run in containers of an engine"
+        volumes = [volume for group in self._groups.values() for volume in group.spec.template.volumes]
+        recipes = [self._resolver.resolve(one, starts=False) for _, one in self._containers()]
+        places = [
+            *(os.path.join(self.base, os.path.expanduser(one.source)) for one in volumes if one.kind == "host"),
+            *(os.path.join(self.claims, one.source) for one in volumes if one.kind == "claim"),
+            *(recipe.folder for recipe in recipes if recipe.folder),
+        ]
+        place = untold(places, root, str(self.base))
+        return f"its replicas use {place}, where files are hidden or belong to the system" if place else ""
+
+    def warnings(self, jobs: Collection[str]) -> list[str]:
+        """Return what of some jobs, given by name, may not work in the isolation of the run."""
+        isolation = self.isolation()[0]
+        if isolation is Isolation.CONTAINER:
+            return []
+        users = dict.fromkeys(one.name for job, one in self._containers() if one.user and job.name in jobs)
+        found = [f"runAsUser of {', '.join(users)} has an effect in isolation container only"] if users else []
+        with suppress(NotFoundError):  # nothing says how an image starts, which is told as a mistake
+            found += dict.fromkeys(self._lacks(jobs))
+        if isolation is Isolation.PORTS:
+            services = [service.name for service in self.files.services]
+            for job in self.files.jobs:
+                if job.name in jobs:
+                    hosts = mpi.mpi_hosts(job) if mpi.uses_mpi(job) else ()
+                    found += loopback_warnings(job, services, hosts, spread=self.spread)
+        return found
+
+    def _lacks(self, jobs: Collection[str]) -> Iterator[str]:
+        """Yield what the containers of some jobs name that only their images have."""
         for group in self._groups.values():
+            if group.job.name not in jobs:
+                continue
             replica = self.replica(group.job.name, group.type, 0)
             for one in (*replica.template.init_containers, *replica.template.containers):
                 if not self._serves_mpi(replica, one):

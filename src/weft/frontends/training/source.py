@@ -15,9 +15,10 @@ from weft.frontends.training.compiler import as_json, compile_jobs, groups_of, w
 from weft.frontends.training.conditions import has_succeeded
 from weft.frontends.training.controller import RESUME, SUCCEEDED_BEFORE
 from weft.frontends.training.desired import is_ours
-from weft.frontends.training.images import project_images
+from weft.frontends.training.images import ImageResolver, leaves_of_image, project_images
 from weft.frontends.training.kinds import replica_counts, total_replicas
 from weft.frontends.training.observed import JobStatus
+from weft.frontends.training.opened_reports import SPREAD
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
 from weft.frontends.training.schema import JobFile, KeyValues
@@ -232,6 +233,15 @@ class TrainingSource(Struct, frozen=True, dict=True):
         warnings, _ = self._host(FIRST_RUN, self.state.folder(FIRST_RUN)).check()
         return [*self.warnings, *warnings]
 
+    def unseen(self, root: str) -> str:
+        """Return why it cannot be told what the replicas open that counts for the folder `root`, "" if it can.
+
+        Errors are those of `claim`.
+        """
+        if self.options.spread:
+            return SPREAD
+        return self._host(FIRST_RUN, self.state.folder(FIRST_RUN)).unseen(root)
+
     @property
     def _room(self) -> Sequence[float]:
         """What this machine has; nothing for a cluster, whose machines come and go."""
@@ -319,6 +329,20 @@ def _whole_gang(job: TrainingJob) -> TrainingJob:
     if policy is None or policy.min_available is None:
         return job
     return replace(job, policy=replace(job.policy, scheduling=replace(policy, min_available=None)))
+
+
+def image_leaves(files: JobFile, file: Path, root: str) -> dict[str, str]:
+    """Return what stands for the images of jobs, as parts of a key; paths are relative to the folder `root`.
+
+    Errors are those of `ImageResolver.resolve`, and as of `project_images`.
+    """
+    base = file if file.is_dir() else file.parent
+    resolver = ImageResolver(base, project_images(base), None)
+    found: dict[str, str] = {}
+    for group in groups_of(files):
+        for one in (*group.spec.template.init_containers, *group.spec.template.containers):
+            found |= leaves_of_image(resolver.resolve(one, starts=False), root)
+    return found
 
 
 def load_jobs(

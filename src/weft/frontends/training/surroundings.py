@@ -16,7 +16,7 @@ class StepSurroundings(Struct, frozen=True, kw_only=True):
 
     `inherited` is the environment that replicas inherit; `variables` are the step's own and replace those of the same
     name in job files. No log shows `masked`. `folders` stay visible to each replica, and `mounts` are made for each.
-    `digest` identifies the work: a run continues only with an equal one.
+    `digest` identifies the work: a run continues only with an equal one. `traced`: what replicas open is told.
     """
 
     name: str
@@ -26,6 +26,7 @@ class StepSurroundings(Struct, frozen=True, kw_only=True):
     folders: Sequence[str] = ()
     mounts: Sequence[BindMount] = ()
     digest: str = ""
+    traced: bool = False
 
     def __repr__(self) -> str:  # a secret must not reach a message
         return f"StepSurroundings({self.name!r})"

@@ -40,7 +40,7 @@ def check(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return (("word", "must not be empty"),) if options["word"] == "" else ()
 
 
-def leaves(options: Mapping[str, Any], folder: str) -> Mapping[str, str]:
+def leaves(options: Mapping[str, Any], folder: str, cwd: str) -> Mapping[str, str]:
     return {**{f"option {name}": json.dumps(value) for name, value in options.items()}, "table words": LIBRARY["words"]}
 
 

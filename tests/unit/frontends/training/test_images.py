@@ -19,6 +19,12 @@ def resolver(near: Path, maps=()) -> ImageResolver:
     return ImageResolver(near, maps, near / "copies")
 
 
+def make_folders(near: Path) -> None:
+    """Make the folder and the virtual environment that maps of these tests name."""
+    (near / "code").mkdir()
+    (near / "env" / "bin").mkdir(parents=True)
+
+
 class TestDockerfile:
     def parse(self, text: str, **arguments: str):
         return parse_dockerfile(text, "Dockerfile", arguments)
@@ -96,6 +102,7 @@ class TestResolver:
                 "workdir": "/opt/code",
             }
         }
+        make_folders(tmp_path)
         found = resolver(tmp_path, image_maps(table, "weft.toml", tmp_path)).resolve(container(args=("--x",)))
         assert found.words(container(args=("--x",))) == ("python", "t.py", "--x")
         assert found.env == {"A": "1", "VIRTUAL_ENV": str(tmp_path / "env")}
@@ -105,6 +112,7 @@ class TestResolver:
 
     def test_a_map_without_entry_point_adds_to_the_dockerfile(self, tmp_path):
         (tmp_path / "Dockerfile").write_text('FROM a\nENV B=2\nENTRYPOINT ["b"]\nCMD ["c"]')
+        make_folders(tmp_path)
         maps = image_maps({"*mnist": {"venv": "env"}}, "weft.toml", tmp_path)
         found = resolver(tmp_path, maps).resolve(container())
         assert found.words(container()) == ("b", "c")
@@ -169,6 +177,14 @@ class TestResolver:
         (tmp_path / "Dockerfile").write_text("FROM a\nCOPY gone-from-everywhere.py /x/\nCMD a")
         with pytest.raises(NotFoundError, match="Dockerfile:2: no folder from here upwards has gone-from"):
             resolver(tmp_path).resolve(container())
+
+    @pytest.mark.parametrize("field", ["folder", "venv"])
+    def test_a_folder_of_the_map_that_is_not_there_is_named(self, tmp_path, field):
+        maps = image_maps({"kubeflow/*": {field: "none", "entrypoint": ["a"]}}, "weft.toml", tmp_path)
+        with pytest.raises(UsageError, match=rf'weft.toml: \[images."kubeflow/\*"\] {field}: {tmp_path}/none is no'):
+            resolver(tmp_path, maps).resolve(container())
+        ImageResolver(tmp_path, maps, None).resolve(container())
+        resolver(tmp_path, maps).resolve(container(image="other", command=("a",)))
 
     @pytest.mark.parametrize("entry", ["text", {"entrypont": "a"}, {"env": {"A": 1}}, {"folder": 3}])
     def test_a_wrong_map_names_the_field(self, entry, tmp_path):

@@ -1,0 +1,240 @@
+"""Cached training steps: what their replicas open is an input of the result, and without it none is kept."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_training import replica, tfjob
+from tests.integration.test_training_steps import Flow
+from weft.operators.tracing import can_trace
+
+pytestmark = pytest.mark.skipif(not can_trace(), reason="this system does not tell which files a command opens")
+
+READ = 'cat "da"ta/x.csv > "$PF_OUTPUT_ARTIFACT_MODEL"'
+"""A script whose text does not name its data."""
+MAP = '[images."lab/*"]\nfolder = "code"\nworkdir = "/opt/lab"\nentrypoint = ["sh", "train.sh"]\nenv = {RATE = "1"}\n'
+DOCKERFILE = 'FROM python\nENV RATE=1\nCOPY code /opt/lab\nWORKDIR /opt/lab\nENTRYPOINT ["sh", "train.sh"]\n'
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Flow:
+    flow = Flow(tmp_path)
+    for folder in (flow.folder, flow.folder / "code", flow.folder / "other"):
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        (folder / "data" / "x.csv").write_text("one")
+        (folder / "train.sh").write_text(READ)
+    (flow.folder / "weft.toml").write_text("")
+    return flow
+
+
+def cached(flow: Flow, options: dict[str, Any], **step: Any) -> None:
+    own = {"cache": {"enable": True}, "artifacts": {"output": ["model"]}, **step}
+    flow.write({"train": {"x-weft": {"kind": "training", "with": options}, **own}})
+
+
+def plan(flow: Flow, *flags: str) -> str:
+    code, out, err = flow.weft("plan", "run.yaml", *flags)
+    assert code == 0, err
+    return out + err
+
+
+def runs(flow: Flow, *flags: str) -> str:
+    code, out, err = flow.weft("run", "run.yaml", *flags)
+    assert code == 0, err
+    return out + err
+
+
+def check(flow: Flow, change: Callable[[], object], said: str) -> None:
+    """Run the step, see that it is used again, and that it is not after a change."""
+    assert "not kept" not in runs(flow)
+    assert "be reused" in plan(flow)
+    change()
+    planned = plan(flow)
+    assert said in planned
+    assert "be reused" not in planned
+    runs(flow)
+    assert said in flow.weft("why", "@last/train")[1]
+
+
+@pytest.mark.parametrize("isolation", ["auto", "ports"])
+@pytest.mark.parametrize("how", ["a file", "replicas", "PaddleFlow"])
+def test_what_replicas_open_counts(flow, how, isolation):
+    if how == "a file":
+        flow.job(tfjob(Worker=replica("sh train.sh")))
+        cached(flow, {"file": "job.yaml", "isolation": isolation})
+    elif how == "replicas":
+        cached(flow, {"kind": "TFJob", "replicas": {"worker": 2}, "command": "sh train.sh", "isolation": isolation})
+    else:
+        step = {"command": "sh train.sh", "cache": {"enable": True}, "artifacts": {"output": ["model"]}}
+        env = {"PF_JOB_MODE": "Collective", "PF_JOB_FRAMEWORK": "pytorch"}
+        flow.write({"train": {**step, "env": env}})
+        (flow.folder / "weft.toml").write_text(f'isolation = "{isolation}"\n')
+    check(flow, lambda: (flow.folder / "data" / "x.csv").write_text("two"), "data/x.csv changed")
+
+
+CHANGES = {
+    "a file that the script opens": (lambda at: (at / "code/data/x.csv").write_text("two"), "code/data/x.csv changed"),
+    "the script": (lambda at: (at / "code/train.sh").write_text(f"echo; {READ}"), "code/train.sh changed"),
+    "the folder": (lambda at: (at / "weft.toml").write_text(MAP.replace("code", "other")), "folder: code → other"),
+    "a variable": (lambda at: (at / "weft.toml").write_text(MAP.replace('"1"', '"2"')), "environment RATE: 1 → 2"),
+    "the entry point": (lambda at: (at / "weft.toml").write_text(MAP.replace('"sh", ', '"sh", "-e", ')), "entry point"),
+    "the programs": (lambda at: (at / "weft.toml").write_text(f'{MAP}venv = "v"\n'), "programs was added"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_stands_for_an_image_counts(flow, what):
+    (flow.folder / "v" / "bin").mkdir(parents=True)
+    (flow.folder / "weft.toml").write_text(MAP)
+    cached(flow, {"kind": "TFJob", "replicas": {"worker": 1}, "image": "lab/x"})
+    change, said = CHANGES[what]
+    check(flow, lambda: change(flow.folder), said)
+
+
+BUILDS = {
+    "a variable": (lambda at: (at / "Dockerfile").write_text(DOCKERFILE.replace("=1", "=2")), "environment RATE"),
+    "the entry point": (lambda at: (at / "Dockerfile").write_text(f"{DOCKERFILE}CMD [a]\n"), "entry point"),
+    "a copied file": (lambda at: (at / "code/train.sh").write_text(f"echo; {READ}"), "copied code changed"),
+    "a new file": (lambda at: (at / "code/new").write_text(""), "copied code changed"),
+}
+
+
+@pytest.mark.parametrize("what", BUILDS)
+def test_a_dockerfile_counts_with_what_it_copies(flow, what):
+    (flow.folder / "Dockerfile").write_text(DOCKERFILE)
+    cached(flow, {"kind": "TFJob", "replicas": {"worker": 1}, "image": "lab/x"})
+    change, said = BUILDS[what]
+    check(flow, lambda: change(flow.folder), said)
+
+
+@pytest.mark.parametrize("kind", ["workingDir", "hostPath", "claim"])
+def test_folders_of_the_job_file_count(flow, tmp_path, kind):
+    (tmp_path / "elsewhere").mkdir()
+    data = tmp_path / "elsewhere" / "x.csv"
+    command = 'cat "$ROOT"/"x.c"sv > "$PF_OUTPUT_ARTIFACT_MODEL"'
+    job = tfjob(Worker=replica(command if kind != "workingDir" else "sh train.sh"))
+    pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["containers"][0]["env"] = [{"name": "ROOT", "value": "/opt/data"}]
+    if kind == "workingDir":
+        pod["containers"][0]["workingDir"] = str(flow.folder / "code")
+        data = flow.folder / "code" / "data" / "x.csv"
+    else:
+        claim = {"persistentVolumeClaim": {"claimName": "own"}}
+        pod["volumes"] = [{"name": "v", **({"hostPath": {"path": str(data.parent)}} if kind == "hostPath" else claim)}]
+        pod["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/opt/data"}]
+    if kind == "claim":
+        data = flow.folder / ".weft" / "claims" / "own" / "x.csv"
+        data.parent.mkdir(parents=True)
+    data.write_text("one")
+    flow.job(job)
+    cached(flow, {"file": "job.yaml"})
+    check(flow, lambda: data.write_text("two"), "x.csv changed")
+
+
+def test_a_file_that_replicas_leave_in_the_project_counts(flow):
+    command = 'sh train.sh; echo > "le"ft.bin'
+    cached(flow, {"kind": "TFJob", "replicas": {"worker": 1}, "command": command})
+    check(
+        flow, lambda: (flow.folder / "left.bin").unlink(), "left.bin, which it wrote and which is no output of it, is"
+    )
+
+
+def test_what_a_hook_and_an_init_container_open_counts(flow):
+    job = tfjob(Worker=replica('sleep 0.5; echo > "$PF_OUTPUT_ARTIFACT_MODEL"'))
+    pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["containers"][0]["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", 'cat "da"ta/x.csv']}}}
+    pod["initContainers"] = [{"name": "first", "image": "lab/x", "command": ["sh", "-c", 'cat "co"de/data/x.csv']}]
+    flow.job(job)
+    cached(flow, {"file": "job.yaml"})
+    check(flow, lambda: (flow.folder / "data" / "x.csv").write_text("two"), "data/x.csv changed")
+    assert "be reused" in plan(flow)
+    (flow.folder / "code" / "data" / "x.csv").write_text("two")
+    assert "code/data/x.csv changed" in plan(flow)
+
+
+def test_a_result_is_kept_after_an_attempt_that_failed_if_nothing_changed(flow):
+    first = 'touch "$WEFT_CHECKPOINT_DIR/1"; cat "co"de/data/x.csv; exit 1'
+    script = f'test -e "$WEFT_CHECKPOINT_DIR/1" || {{ {first}; }}; {READ}'
+    (flow.folder / "train.sh").write_text(script)
+    weft = {"kind": "training", "with": {"kind": "TFJob", "replicas": {"worker": 1}, "command": "sh train.sh"}}
+    own = {"cache": {"enable": True}, "artifacts": {"output": ["model"]}}
+    flow.write({"train": {"x-weft": {**weft, "retry": {"user": 1}}, **own}})
+    check(flow, lambda: (flow.folder / "code" / "data" / "x.csv").write_text("two"), "code/data/x.csv changed")
+
+
+@pytest.mark.parametrize("why", ["the setting", "sudo"])
+def test_without_what_replicas_open_no_result_is_kept_until_a_scope_is_written(flow, why):
+    sudo = "; command -v sudo || true" if why == "sudo" else ""
+    options = {"kind": "TFJob", "replicas": {"worker": 1}, "command": f"sh train.sh{sudo}"}
+    cached(flow, options)
+    if why == "the setting":
+        (flow.folder / "weft.toml").write_text("trace = false\n")
+    said = runs(flow)
+    assert "its result is not kept: it is not known what it opened" in said
+    planned = plan(flow)
+    assert "train keeps no result: it is not known what it opened" in planned
+    assert "fs_scope: [{name: main, path: FILES}]" in planned
+    assert "be reused" not in planned
+    cached(flow, options, cache={"enable": True, "fs_scope": [{"name": "main", "path": "data"}]})
+    check(flow, lambda: (flow.folder / "data" / "x.csv").write_text("two"), "x.csv changed")
+
+
+def test_host_paths_whose_files_are_not_told_keep_no_result(flow):
+    (flow.folder / ".hidden").mkdir()
+    job = tfjob(Worker=replica("sh train.sh"))
+    pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["volumes"] = [{"name": "v", "hostPath": {"path": str(flow.folder / ".hidden")}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/opt/data"}]
+    flow.job(job)
+    cached(flow, {"file": "job.yaml"})
+    why = f"since its replicas use {flow.folder / '.hidden'}, where files are hidden or belong to the system"
+    assert why in runs(flow)
+    assert why in plan(flow)
+
+
+FUNCTION = """
+import weft
+
+
+@weft.step(cache=True, training={"kind": "TFJob", "replicas": {"worker": 1}})
+def train(model: weft.Output):
+    with open("data/" + "x.csv") as file:
+        model.write_text(file.read())
+
+
+@weft.pipeline
+def fit():
+    train()
+"""
+
+
+def test_what_a_function_opens_in_replicas_counts(flow):
+    (flow.folder / "flow.py").write_text(FUNCTION)
+
+    def ran(verb: str) -> str:
+        code, out, err = flow.weft(verb, "flow.py")
+        assert code == 0, err
+        return str(out + err)
+
+    assert "not kept" not in ran("run")
+    assert "be reused" in ran("plan")
+    (flow.folder / "data" / "x.csv").write_text("two")
+    assert "data/x.csv changed" in ran("plan")
+
+
+def test_a_start_whose_end_nobody_saw_leaves_the_result_unknown(tmp_path):
+    from weft.frontends.training.opened_reports import FOLDER, opened_in
+
+    assert opened_in(tmp_path)[0] is None
+    (tmp_path / FOLDER).mkdir()
+    report = {"began": 3.0, "opened": {"read": ["/a"], "written": []}}
+    (tmp_path / FOLDER / "1.json").write_text(json.dumps(report))
+    (tmp_path / FOLDER / "2.json").write_text(json.dumps({"began": 2.0, "opened": {"read": ["/b"]}}))
+    opened, began = opened_in(tmp_path)
+    assert opened is not None
+    assert (list(opened.read), began) == (["/a", "/b"], 2.0)
+    (tmp_path / FOLDER / "3.json").write_text("")
+    assert opened_in(tmp_path)[0] is None
