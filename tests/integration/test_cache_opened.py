@@ -290,6 +290,26 @@ def test_a_variable_of_the_machine_that_names_what_the_step_opens_counts(place, 
     assert " → data, compared with" in said
 
 
+def test_a_variable_that_is_set_now_and_was_not_then_counts_if_it_names_a_file(place, monkeypatch):
+    (place.folder / "read.py").write_text(
+        "import os, sys\nopen(sys.argv[1], 'w').write(open(os.environ.get('CONFIG', 'dev' + '.json')).read())\n"
+    )
+    for name in ("dev", "prod"):
+        (place.folder / f"{name}.json").write_text(name)
+    place.write({"a": step("python3 read.py {{o}}", "o")})
+    assert result(place) == "dev"
+    monkeypatch.setenv("STAGE", "no file")
+    monkeypatch.setenv("TMPDIR", str(place.folder / "data"))
+    assert result(place) == "dev"
+    assert place.ran() == {"a": 1}
+    monkeypatch.setenv("CONFIG", "prod.json")
+    commands = Commands(place.folder, {"WEFT_USER": "me"})
+    assert "variable CONFIG is set now: prod.json, compared with" in commands("plan", "run.yaml")[0]
+    assert [result(place), result(place)] == ["prod", "prod"]
+    assert place.ran() == {"a": 1}
+    assert "variable CONFIG is set now: prod.json, compared with" in commands("why", "run-000003/a")[0]
+
+
 FITS = "import sys\nopen('model' + '.bin', 'w').write('trained with lr=' + sys.argv[1])\n"
 
 

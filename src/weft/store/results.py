@@ -29,7 +29,18 @@ from weft.store.digests import ABSENT, DIGEST, FOLDER, LEFT_OUT, Digester, read_
 from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
 from weft.store.left_files import LeftFiles
-from weft.store.opened import OPENED, READ, WROTE, OpenedFiles, endings_of, leaves_now, opened_leaves
+from weft.store.opened import (
+    OPENED,
+    READ,
+    SET,
+    WROTE,
+    OpenedFiles,
+    endings_of,
+    leaves_now,
+    newly_set,
+    opened_leaves,
+    set_leaf,
+)
 from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
@@ -297,6 +308,7 @@ class ResultCache:
             return error.message
         changed = {name: text for name, text in now.items() if text != then[name]}
         changed = {name: text for name, text in changed.items() if not self._is_left_by_another(entry, name, text)}
+        changed |= newly_set(entry.leaves, root, self._now_ns())
         return self.differences(then, {**then, **changed})[0] if changed else ""
 
     def _is_left_by_another(self, entry: Entry, name: str, text: str) -> bool:
@@ -394,7 +406,8 @@ class ResultCache:
 
     def differences(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         """Describe the differences between the leaves of two executions, changes by people first."""
-        return [text for name in _unlike(old, new) for text in self._differences(name, old.get(name), new.get(name))]
+        names = [name for name in _unlike(old, new) if name != SET]
+        return [text for name in names for text in self._differences(name, old.get(name), new.get(name))]
 
     def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
         kind = name.split(" ", 1)[0]
@@ -483,6 +496,7 @@ class ResultCache:
             )
             if reason:
                 return reason
+            opened |= set_leaf(os.environ, recipe.root)
         store = self.content(recipe.store)
         with store.lock():
             outputs: dict[str, CachedOutput] = {}
@@ -633,6 +647,8 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
     kind = name.split(" ", 1)[0]
     if kind == "mount":
         return _mount_difference(name, old, new)
+    if kind == "variable" and old is None and new is not None:
+        return f"{name} is set now" + ("" if new.startswith(DIGEST) else f": {_short(new)}")
     if old is None:
         silent = kind in ("input", "output", "file", "code")
         return f"{name} was added" + ("" if silent else f": {_short(new or '')}")

@@ -23,6 +23,7 @@ from weft.frontends.pipelines.shell_variables import VARIABLE, assigned
 from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
 from weft.model.patterns import late_pattern
+from weft.store.opened import is_of_machine
 from weft.store.places import OUTPUTS
 from weft.store.results import CONTENT, Recipe
 
@@ -51,17 +52,6 @@ _PLACEMENT = PLACEMENT | {
     "PF_JOB_NAMESPACE",
 }
 """Variables that select where a step runs: another queue changes no result."""
-_OF_SESSIONS = {"_", "COLUMNS", "HOME", "HOSTNAME", "LANG", "LINES", "LOGNAME", "OLDPWD", "PATH", "PWD"} | {
-    "SHELL",
-    "SHLVL",
-    "TERM",
-    "TMPDIR",
-    "TZ",
-    "USER",
-}
-_BEGINNINGS = ("LC_", "PF_", "WEFT_", "XDG_")
-"""The names of variables that say nothing about the work of a step, and how those of whole families begin."""
-
 
 FoundScripts = dict[str, Scripts]
 """The scripts that one compilation has found, by the id of their step: to read them costs as much as the vertex."""
@@ -179,8 +169,8 @@ def inherited_variables(step: ResolvedStep) -> list[str]:
     Those of a session say nothing about the work, and a path counts by what the step opens there.
     """
     named = {name or other for name, other, _ in VARIABLE.findall(step.portable_command)}
-    own = {*assigned(step.portable_command), *step.env, *_OF_SESSIONS}
-    values = {name: os.environ.get(name, "") for name in named.difference(own) if not name.startswith(_BEGINNINGS)}
+    own = {*assigned(step.portable_command), *step.env}
+    values = {name: os.environ.get(name, "") for name in named.difference(own) if not is_of_machine(name)}
     return sorted(name for name, value in values.items() if value and "/" not in value)
 
 
