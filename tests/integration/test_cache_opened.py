@@ -336,6 +336,30 @@ def test_a_file_that_a_step_leaves_in_the_project_is_a_part_of_its_result(place)
     assert place.ran() == {"fit": 1, "use": 1}
 
 
+@pytest.mark.parametrize("read", ["python3 read.py > {{o}}", "cat model.bin > {{o}}"], ids=["opened", "named"])
+def test_a_plan_tells_which_steps_depend_on_a_file_that_an_earlier_one_rewrites(place, read):
+    (place.folder / "fit.py").write_text(FITS)
+    (place.folder / "read.py").write_text("print(open('model' + '.bin').read())\n")
+
+    def write(lr: int) -> None:
+        fit = step("python3 fit.py {{lr}}", parameters={"lr": lr})
+        other = step("cat data/x.csv > {{o}}", "o", deps="fit")
+        place.write({"fit": fit, "use": step(read, "o", deps="fit"), "other": other})
+
+    plan = Commands(place.folder, {"WEFT_USER": "me"})
+    write(1)
+    assert place.again() == {"fit": 1, "use": 1, "other": 1}
+    place.again()  # now the file is there, so that a name in a command counts
+    said = {one["step"]: one["outcome"] for one in plan.json("plan", "run.yaml")["steps"]}
+    assert said == {"fit": "hit", "use": "hit", "other": "hit"}
+    write(2)
+    told = {one["step"]: (one["outcome"], one["reason"]) for one in plan.json("plan", "run.yaml")["steps"]}
+    assert told["fit"][0] == "run"
+    assert told["use"] == ("depends", "on model.bin, which fit writes: it runs again if that changes")
+    assert told["other"][0] == "hit"
+    assert place.again() == {"fit": 1, "use": 1}
+
+
 def test_a_file_that_several_steps_write_and_one_they_add_to_do_not_spoil_their_results(place):
     steps = {
         name: step(f"echo {name} > scratch; echo {name} >> all; echo {name} > {name}.log; cat scratch > {{{{o}}}}", "o")
