@@ -23,6 +23,7 @@ from weft.frontends.pipelines.shell_variables import VARIABLE, assigned
 from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
 from weft.model.patterns import late_pattern
+from weft.store.entries import ITEM_LEAF
 from weft.store.opened import is_of_machine
 from weft.store.places import OUTPUTS
 from weft.store.results import CONTENT, Recipe
@@ -310,7 +311,7 @@ def recipe_of(
     if "folder" in params:
         folder = OutputFolder(**params["folder"])
         own["outputs"] = {name: folder.path(name, index) for name in params["outputs"]}
-        leaves["loop argument"] = json.dumps(item)
+        leaves[ITEM_LEAF] = json.dumps(item)
     recipe = Recipe.from_json(stored, leaves, **own)
     if ITEM_FILES in params:
         files = ItemFiles.from_json(params[ITEM_FILES]).of(as_text(tuple_of(item)))
