@@ -290,6 +290,26 @@ def test_a_variable_of_the_machine_that_names_what_the_step_opens_counts(place, 
     assert " → data, compared with" in said
 
 
+def test_a_variable_that_is_set_now_and_was_not_then_counts_if_it_names_a_file(place, monkeypatch):
+    (place.folder / "read.py").write_text(
+        "import os, sys\nopen(sys.argv[1], 'w').write(open(os.environ.get('CONFIG', 'dev' + '.json')).read())\n"
+    )
+    for name in ("dev", "prod"):
+        (place.folder / f"{name}.json").write_text(name)
+    place.write({"a": step("python3 read.py {{o}}", "o")})
+    assert result(place) == "dev"
+    monkeypatch.setenv("STAGE", "no file")
+    monkeypatch.setenv("TMPDIR", str(place.folder / "data"))
+    assert result(place) == "dev"
+    assert place.ran() == {"a": 1}
+    monkeypatch.setenv("CONFIG", "prod.json")
+    commands = Commands(place.folder, {"WEFT_USER": "me"})
+    assert "variable CONFIG is set now: prod.json, compared with" in commands("plan", "run.yaml")[0]
+    assert [result(place), result(place)] == ["prod", "prod"]
+    assert place.ran() == {"a": 1}
+    assert "variable CONFIG is set now: prod.json, compared with" in commands("why", "run-000003/a")[0]
+
+
 FITS = "import sys\nopen('model' + '.bin', 'w').write('trained with lr=' + sys.argv[1])\n"
 
 
@@ -314,6 +334,30 @@ def test_a_file_that_a_step_leaves_in_the_project_is_a_part_of_its_result(place)
     assert "model.bin, which it wrote and which is no output of it, is gone" in said
     assert trained(place, 1) == "trained with lr=1"
     assert place.ran() == {"fit": 1, "use": 1}
+
+
+@pytest.mark.parametrize("read", ["python3 read.py > {{o}}", "cat model.bin > {{o}}"], ids=["opened", "named"])
+def test_a_plan_tells_which_steps_depend_on_a_file_that_an_earlier_one_rewrites(place, read):
+    (place.folder / "fit.py").write_text(FITS)
+    (place.folder / "read.py").write_text("print(open('model' + '.bin').read())\n")
+
+    def write(lr: int) -> None:
+        fit = step("python3 fit.py {{lr}}", parameters={"lr": lr})
+        other = step("cat data/x.csv > {{o}}", "o", deps="fit")
+        place.write({"fit": fit, "use": step(read, "o", deps="fit"), "other": other})
+
+    plan = Commands(place.folder, {"WEFT_USER": "me"})
+    write(1)
+    assert place.again() == {"fit": 1, "use": 1, "other": 1}
+    place.again()  # now the file is there, so that a name in a command counts
+    said = {one["step"]: one["outcome"] for one in plan.json("plan", "run.yaml")["steps"]}
+    assert said == {"fit": "hit", "use": "hit", "other": "hit"}
+    write(2)
+    told = {one["step"]: (one["outcome"], one["reason"]) for one in plan.json("plan", "run.yaml")["steps"]}
+    assert told["fit"][0] == "run"
+    assert told["use"] == ("depends", "on model.bin, which fit writes: it runs again if that changes")
+    assert told["other"][0] == "hit"
+    assert place.again() == {"fit": 1, "use": 1}
 
 
 def test_a_file_that_several_steps_write_and_one_they_add_to_do_not_spoil_their_results(place):

@@ -86,6 +86,28 @@ def failed(place: Place) -> Place:
     return place
 
 
+class TestAnEditWithoutTheOption:
+    def test_is_told_with_what_to_type(self, place):
+        place.write(chain())
+        assert place.run() == "failed"
+        assert place.plainly() == "failed"
+        assert place.notes == [], "the file is as it was"
+        place.write(chain(bad=step("echo mended", deps="c,side")))
+        assert place.plainly() == "failed"
+        (told,) = place.notes
+        assert told.startswith(f"{place.file} has changed since run-000001 read it, and the run goes on as it was; ")
+        assert told.endswith(f"weft resume run-000001 --file {place.file}")
+        assert place.resume(file=str(place.file)) == "succeeded"
+        assert not any("has changed since" in note for note in place.notes)
+
+    def test_is_not_told_of_a_file_that_is_gone(self, place):
+        place.write(chain())
+        assert place.run() == "failed"
+        place.file.unlink()
+        assert place.plainly() == "failed"
+        assert place.notes == []
+
+
 class TestWhatRunsAgain:
     def test_only_what_failed_when_that_was_mended(self, failed):
         failed.write(chain(bad=step("echo mended", deps="c,side")))

@@ -139,6 +139,25 @@ class TestDecidedInTheRun:
         assert place.states() == {"make": "succeeded", "use": state}
 
     @pytest.mark.parametrize(
+        ("content", "asked"),
+        [
+            ("prod\n", "'{{i}}' == 'prod'"),
+            ("prod\n\n", '"{{i}}" == "prod"'),
+            ("prod\n", "'{{i}}' in ('test', 'prod')"),
+            ("prod\n", "!('{{i}}' != 'prod')"),
+            ("2024-05-02\n", "'{{i}}' >= '2024-05-01'"),
+            ("a\nb\n", "'{{i}}' == 'a\nb'"),
+            (" a\n", "'{{i}}' == ' a'"),
+            ("\n", "'{{i}}' == ''"),
+            ("5\n", "{{i}} == 5"),
+        ],
+    )
+    def test_line_ends_at_the_end_of_an_artifact_are_no_part_of_its_text(self, place, content, asked):
+        place.write(reads(content, command="true", condition=asked))
+        assert place.run().state == "succeeded"
+        assert place.states() == {"make": "succeeded", "use": "succeeded"}
+
+    @pytest.mark.parametrize(
         ("content", "reader", "said"),
         [
             ("a-b", {"condition": "{{i}} == x"}, "the condition of use cannot be answered"),

@@ -11,6 +11,7 @@ from tests.integration.test_training import Place, place, replica, tfjob
 from weft.frontends.training.kinds import KINDS
 from weft.operators.network import why_no_namespaces
 from weft.runs.reading import read_run
+from weft.runs.records import read_records
 
 __all__ = ["place"]
 
@@ -107,6 +108,9 @@ def test_restart_policies(policy, code, what, place: Place):
     assert ended == (1 if what == "fails" else 0), err
     worker_step = next(step for step in read_run(place.folder_of()).steps if step.name == "worker")
     assert worker_step.items[0].attempts == (2 if what == "restarts" else 1)
+    always = (policy, code) == ("Always", 0)
+    assert ("worker-0 succeeded; starts again: restartPolicy Always" in err) == always
+    assert any("starts again: restartPolicy Always" in one.message for one in read_records(place.folder_of())) == always
     assert place.alive() == []
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from weft.cli.tables import PlainPage, clean, look, moment, one_line, unicode_ok
 from weft.model.ids import loop_item
 from weft.model.wording import LAST_LINES, duration
-from weft.runs.records import RunTimes
+from weft.runs.records import RUNS_ALWAYS, RunTimes
 from weft.store.state import STATUS, read_status
 
 if TYPE_CHECKING:
@@ -307,7 +307,9 @@ class ReplicaTable(StepTable):
         if self._told[record.step] > _MOST_TOLD:
             more = f"{clean(record.step)}: more replicas fail or restart; see weft show"
             return more if self._told[record.step] == _MOST_TOLD + 1 else ""
-        return f"{name} starts again" if again else f"{name} failed: {_how_failed(record.message)}"
+        if again:
+            return f"{name} succeeded; {RUNS_ALWAYS}" if record.message == RUNS_ALWAYS else f"{name} starts again"
+        return f"{name} failed: {_how_failed(record.message)}"
 
     def total(self, now: float) -> str:
         """Return one line about the run: its last condition and its time."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from weft.store.state import RunFolder
 
+RUNS_ALWAYS: Final = "starts again: restartPolicy Always"
+"""The message of a task that begins again after its success."""
 INTERRUPTED: Final = "interrupted"
 """The state of a run (or step) whose owner died before its end."""
 SUSPENDED: Final = "suspended"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -93,13 +94,15 @@ def resume_files(
         source = host.source_again(before.frontend, folder, before.file)
     source = source.at(many_machines=session.executor.tuning.many_machines)
     again: Mapping[str, str] = {}
+    described = read_description(folder)
+    if file is None:
+        _tell_of_edited_file(folder.name, described, events.note)
     if file is not None or overrides:
-        described = read_description(folder)
         revised = source.revise(held, described, file, overrides, events.note)
         again = _record_revision(held, revised, before, catalog, host.managers)
         before, spec, copies_of = read_run(folder), revised.spec, revised.source
     else:
-        spec = source.resume(held, read_description(folder), _done(before))
+        spec = source.resume(held, described, _done(before))
         copies_of = source
     copies = copies_of.copies(undo, events.note, fetch=file is not None)
     run = reopen_run(
@@ -119,6 +122,26 @@ def resume_files(
     continue_clock(session, run.plan)
     run.start(session)
     return run
+
+
+def _tell_of_edited_file(run: str, described: Mapping[str, Any], note: Callable[[str], None]) -> None:
+    """Note that the file of a run has another text now than the run, which goes on with its own.
+
+    The text of a Python file is what it built, so that the file itself is never equal to it.
+    """
+    file, text = described.get("file"), described.get("text")
+    if not isinstance(file, str) or not isinstance(text, str) or file.endswith(".py"):
+        return
+    try:
+        now = Path(file).read_bytes()
+    except OSError:
+        return
+    if now != text.encode():
+        name = os.path.relpath(file) if file.startswith(f"{os.getcwd()}/") else file
+        note(
+            f"{name} has changed since {run} read it, and the run goes on as it was; "
+            f"to go on with the file as it is now: weft resume {run} --file {shlex.quote(name)}"
+        )
 
 
 def refuse_resume(run: RunRecord, alive: bool) -> None:

@@ -15,12 +15,12 @@ from weft.engine.commands import Complete, Launch
 from weft.engine.events import Done, Failed, Hit, TaskCancelRequested, UserEvent
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED, VertexState
-from weft.graph.logical import Role
+from weft.graph.logical import RestartPolicy, Role
 from weft.graph.task_wire import is_utf8
 from weft.model.errors import RunCancelledError
 from weft.model.failures import Failure, error_of
 from weft.model.ids import loop_item, parse_task
-from weft.runs.records import BY_USER, Record
+from weft.runs.records import BY_USER, RUNS_ALWAYS, Record
 
 if TYPE_CHECKING:
     from weft.engine.commands import Command
@@ -94,6 +94,7 @@ class RecordMaker:
         self._state: dict[str, str] = {}
         self._started: set[str] = set()
         self._attempt: dict[str, int] = {}
+        self._ended_well: set[tuple[str, int]] = set()
         self._messages: dict[str, str] = {}
         self._exit: dict[str, int] = {}
         self._subjects: dict[str, tuple[str, bool]] = {}
@@ -191,7 +192,11 @@ class RecordMaker:
             self._leases[command.lease] = command
             for i in range(command.lo, command.hi):
                 attempt = self._begin(name, i, command.attempt)
-                begun.append(Record(time=tick.time, step=name, index=i, state="running", attempt=attempt))
+                message = RUNS_ALWAYS if (command.vertex, i) in self._ended_well else ""
+                self._ended_well.discard((command.vertex, i))
+                begun.append(
+                    Record(time=tick.time, step=name, index=i, state="running", attempt=attempt, message=message)
+                )
         return launches, begun
 
     def _begin(self, name: str, index: int | None, attempt: int) -> int:
@@ -369,6 +374,8 @@ class RecordMaker:
                     records += self._task(time, vertex, index, "skipped", launch.attempt, reason)
                 else:
                     records += self._task(time, vertex, index, "succeeded", launch.attempt, exit=code)
+                    if self._wide[vertex].restart is RestartPolicy.ALWAYS:
+                        self._ended_well.add((vertex, index))
         return records
 
     def _task(

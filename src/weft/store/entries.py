@@ -32,7 +32,10 @@ CACHE_INDEX: Final = "WEFT_CACHE_INDEX"
 _PENDING: Final = 4_096
 _MOST_PASSING: Final = 200_000
 _MOST_DIGESTS: Final = 2_000_000
+ITEM_LEAF: Final = "loop argument"
+"""The leaf with the item of a loop."""
 _NEAR: Final = 50
+_MOST_ITEMS: Final = 10_000
 _TICK_S: Final = 0.001
 _STORES: Final = "CREATE TABLE IF NOT EXISTS stores (store TEXT PRIMARY KEY)"
 """The table of stores with content of removed results, which indexes of older versions lack."""
@@ -327,6 +330,25 @@ class CacheIndex:
             f"WHERE pipeline = :pipeline AND step = :step ORDER BY completed DESC LIMIT {_NEAR}",
             {"pipeline": pipeline, "step": step},
         )
+
+    def items_before(self, pipeline: str, step: str, run: str) -> dict[str, str]:
+        """Return the keys of the newest results of a looping step that other runs than `run` made, by the item."""
+        with self.database.read() as db:
+            rows = (
+                []
+                if db is None
+                else db.rows(
+                    "SELECT key, leaves FROM entries WHERE pipeline = :pipeline AND step = :step AND run != :run "
+                    f"ORDER BY completed DESC LIMIT {_MOST_ITEMS}",
+                    {"pipeline": pipeline, "step": step, "run": run},
+                )
+            )
+        found: dict[str, str] = {}
+        for key, leaves in rows:
+            item = json.loads(leaves).get(ITEM_LEAF)
+            if item is not None:
+                found.setdefault(item, key)
+        return found
 
     def entries(self, *, limit: int | None = None, pipeline: str | None = None) -> list[Entry]:
         """Return the most recently used results, the latest first."""

@@ -5,6 +5,9 @@ library may read its own settings. So the result of a traced execution has one m
 their content after the run. These leaves are no part of its key, since they are not known before: a result that is
 found by its key is valid while they are unchanged.
 
+A variable that was not set then may name another file now. So each result of a traced execution has the names of the
+variables that were set and might name something in the project, and a further one that does is a change.
+
 The files that an execution has made in the project, and that are no outputs of it, are a part of its result that the
 cache cannot bring back. So they have leaves too, and the result is valid while they are there as it left them.
 """
@@ -32,9 +35,10 @@ READ: Final = "read "
 LINK: Final = "link "
 WROTE: Final = "wrote "
 VARIABLE: Final = "variable "
-OPENED: Final = (VARIABLE, READ, LINK, WROTE)
-"""The prefixes of these leaves: of variables that name opened files, of content, of links on the way to folders, and of
-files that the execution wrote and left.
+SET: Final = "set variables"
+OPENED: Final = (VARIABLE, READ, LINK, WROTE, SET)
+"""The prefixes of these leaves: of variables that name opened files, of content, of links on the way to folders, of
+files that the execution wrote and left, and of the names of variables that might have named something.
 
 Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
 """
@@ -54,6 +58,11 @@ _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/_
 _MOST_LINKS: Final = 40
 _OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "PYTHONPATH", "VIRTUAL_ENV"})
 """Variables with places of shells and programs, which are others in each session; modules on PYTHONPATH are code."""
+_OF_MACHINES: Final = frozenset(
+    {"_", "COLUMNS", "HOME", "HOSTNAME", "LANG", "LINES", "LOGNAME", "OLDPWD", "PATH", "PWD"}
+    | {"SHELL", "SHLVL", "TERM", "TMPDIR", "TZ", "USER"}
+)
+_FAMILIES_OF_MACHINES: Final = ("LC_", "PF_", "WEFT_", "XDG_")
 _SEPARATOR: Final = late_pattern(r"[\s:,;=]+")
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
 _WEFT: Final = str(PurePath(__file__).parents[1])
@@ -234,6 +243,74 @@ def _naming_variables(
     }
 
 
+def is_of_machine(name: str) -> bool:
+    """Whether a variable says nothing about the work of a step: machines and shells set it for themselves."""
+    return name in _OF_MACHINES or name.startswith(_FAMILIES_OF_MACHINES)
+
+
+def set_leaf(environ: Mapping[str, str], root: str) -> dict[str, str]:
+    """Return the leaf of the variables that may name something in the project, by which `newly_set` tells others."""
+    return {SET: " ".join(sorted({name for name, place in _named_places(environ, root) if _is_path(place, root)}))}
+
+
+def newly_set(leaves: Mapping[str, str], root: str, now_ns: int) -> dict[str, str]:
+    """Return leaves for the variables that name something in the project now and might not when a result was made.
+
+    `leaves` are all of the result: variables that are declared have leaves of their own.
+    """
+    if SET not in leaves:
+        return {}
+    known = set(leaves[SET].split(" "))
+    return {
+        VARIABLE + name: _value(os.environ.get(name, ""))
+        for name, place in _named_now(root, now_ns)
+        if name not in known
+        and not any(kind + name in leaves for kind in (VARIABLE, "environment ", "secret "))
+        and os.path.lexists(place)
+    }
+
+
+def _named_places(environ: Mapping[str, str], root: str) -> Iterator[tuple[str, str]]:
+    """Yield the variables that may name a place in the project that counts, with the place."""
+    for name, value in environ.items():
+        if name.isidentifier() and name not in _OF_SESSIONS and not is_of_machine(name):
+            for place in _places(value, root):
+                if place.startswith(f"{root}/") and _counts(place, root, ()):
+                    yield name, place
+
+
+def _is_path(place: str, root: str) -> bool:
+    """Whether a place in the project is there, or looks as if a step could still make it."""
+    name = place[len(root) + 1 :]
+    return "/" in name or "." in name or os.path.lexists(place)
+
+
+_named_before: tuple[object, str, int, list[tuple[str, str]]] = {}, "", 0, []
+
+
+def _named_now(root: str, now_ns: int) -> list[tuple[str, str]]:
+    """Return the variables of this process that may name a place in the project whose first folder is there.
+
+    They are found again only after a change of the variables, or of the names in the project's folder.
+    """
+    global _named_before
+    environ = dict(getattr(os.environ, "_data", {}))  # raw, because decoding all of it takes 30 us
+    try:
+        changed = os.stat(root).st_mtime_ns
+    except OSError:
+        return []
+    if environ and (environ, root, changed) == _named_before[:3]:
+        return _named_before[3]
+    found = [
+        (name, place)
+        for name, place in _named_places(os.environ, root)
+        if os.path.lexists(os.path.join(root, place[len(root) + 1 :].partition("/")[0]))
+    ]
+    if now_ns - changed > _TICK_S * 1e9:  # else it may change again at the same time
+        _named_before = environ, root, changed, found
+    return found
+
+
 @lru_cache(maxsize=1024)
 def _places(value: str, root: str) -> tuple[str, ...]:
     """Return the paths that a variable may name: its value, the parts of a list, and words with a `/`."""
@@ -290,6 +367,8 @@ def _now(name: str, then: str, root: str, digester: Digester) -> str:
     if name.startswith(VARIABLE):
         value = os.environ.get(name.removeprefix(VARIABLE))
         return ABSENT if value is None else _value(value)
+    if name == SET:
+        return then
     path = os.path.join(root, name.partition(" ")[2])
     try:
         if name.startswith(LINK):

@@ -6,6 +6,7 @@ content of the inputs. After a step that will run, the content is unknown: it ma
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,9 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.model.errors import WeftError
+from weft.store.opened import READ, WROTE
 
 if TYPE_CHECKING:
-    from weft.store.entries import CachedOutput
+    from weft.store.entries import CachedOutput, Entry
     from weft.store.results import Recipe, ResultCache
 
 HIT: Final = "hit"
@@ -61,12 +63,17 @@ def foresee(results: ResultCache, tasks: Sequence[PlannedTask]) -> list[Foreseen
     """Return the plan of steps in an order of dependency; nothing is written."""
     known: dict[str, CachedOutput] = {}
     unknown: dict[str, str] = {}
-    foreseen = (_foresee(results, one, known, unknown) for one in tasks)
+    rewritten = _RewrittenFiles(results)
+    foreseen = (_foresee(results, one, known, unknown, rewritten) for one in tasks)
     return [replace(one, how=task.how) if task.how else one for one, task in zip(foreseen, tasks, strict=True)]
 
 
 def _foresee(
-    results: ResultCache, task: PlannedTask, known: dict[str, CachedOutput], unknown: dict[str, str]
+    results: ResultCache,
+    task: PlannedTask,
+    known: dict[str, CachedOutput],
+    unknown: dict[str, str],
+    rewritten: _RewrittenFiles,
 ) -> Foreseen:
     recipe = task.recipe
     if task.skipped:
@@ -81,20 +88,59 @@ def _foresee(
         elif above is not None:
             answer = Foreseen(task.step, DEPENDS, f"on what {above} makes")
         else:
-            answer = _look(results, task.step, recipe, known)
-    if answer.outcome != HIT and task.makes:
+            answer = _look(results, task.step, recipe, known, rewritten)
+    if answer.outcome != HIT:
         unknown.update(dict.fromkeys(task.makes, task.step))
+        if recipe is not None:
+            rewritten.add(recipe, task.step)
     return answer
 
 
-def _look(results: ResultCache, step: str, recipe: Recipe, known: dict[str, CachedOutput]) -> Foreseen:
+def _look(
+    results: ResultCache, step: str, recipe: Recipe, known: dict[str, CachedOutput], rewritten: _RewrittenFiles
+) -> Foreseen:
     try:
         key = results.key(recipe, known)
         found = results.find(key.key, recipe.expires_s, recipe.root)
         if found.entry is None:
             return Foreseen(step, RUN, found.reason or results.why(recipe, key.leaves).reason)
+        if changes := rewritten.read_by(found.entry, recipe):
+            return Foreseen(step, DEPENDS, changes)
     except WeftError as error:
         return Foreseen(step, RUN, error.message)
     made: Mapping[str, CachedOutput] = found.entry.outputs
     known.update({path: made[name] for name, path in recipe.outputs.items() if name in made})
     return Foreseen(step, HIT, f"result of {found.entry.run}")
+
+
+class _RewrittenFiles:
+    """The files that steps which will run wrote the last time, and left without having them as outputs."""
+
+    def __init__(self, results: ResultCache) -> None:
+        self._results = results
+        self._steps: dict[tuple[str, str, str], str] = {}
+        self._writers: dict[str, str] = {}
+
+    def add(self, recipe: Recipe, step: str) -> None:
+        """Add a step that will run; its files are looked up when a result may depend on them."""
+        self._steps.setdefault((recipe.pipeline, recipe.step, recipe.root), step)
+
+    def read_by(self, entry: Entry, recipe: Recipe) -> str:
+        """Return which of the files a result depends on, "" for none."""
+        named = [path.rstrip("/") for _, path in recipe.scopes]
+        opened = {os.path.join(recipe.root, name[len(READ) :]) for name in entry.leaves if name.startswith(READ)}
+        if not named and not opened:
+            return ""
+        self._look_up()
+        for path, writer in self._writers.items():
+            if path in opened or any(path == one or path.startswith(f"{one}/") for one in named):
+                return f"on {os.path.relpath(path, recipe.root)}, which {writer} writes: it runs again if that changes"
+        return ""
+
+    def _look_up(self) -> None:
+        for (pipeline, name, root), step in self._steps.items():
+            for entry in self._results.index.near(pipeline, name):
+                for leaf in entry.leaves:
+                    if leaf.startswith(WROTE):
+                        self._writers.setdefault(os.path.join(root, leaf[len(WROTE) :]), step)
+        self._steps.clear()

@@ -26,10 +26,21 @@ from msgspec.structs import replace
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import SHARED, ContentStore
 from weft.store.digests import ABSENT, DIGEST, FOLDER, LEFT_OUT, Digester, read_listing
-from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
+from weft.store.entries import ITEM_LEAF, CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
 from weft.store.left_files import LeftFiles
-from weft.store.opened import OPENED, READ, WROTE, OpenedFiles, endings_of, leaves_now, opened_leaves
+from weft.store.opened import (
+    OPENED,
+    READ,
+    SET,
+    WROTE,
+    OpenedFiles,
+    endings_of,
+    leaves_now,
+    newly_set,
+    opened_leaves,
+    set_leaf,
+)
 from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
@@ -43,6 +54,7 @@ CLOCK_SLACK_S: Final = 2.0
 _MOUNT: Final = ("sub_path", "mount_path", "read_only")
 """The fields of a mount's leaf, in this order."""
 _MOST_FILES: Final = 3
+_MOST_LOOPS: Final = 8
 _MOST_REPORTED: Final = 50
 _SHOWN: Final = 80
 _ORDER: Final = (
@@ -51,7 +63,7 @@ _ORDER: Final = (
     "secret ",
     "image",
     "copied ",
-    "loop argument",
+    ITEM_LEAF,
     "user",
     "code ",
     "package ",
@@ -185,6 +197,7 @@ class ResultCache:
         self.bytes_read = 0
         self._stores: dict[str, ContentStore] = {}
         self._left = LeftFiles(index)
+        self._items: dict[tuple[str, str, str], Mapping[str, str]] = {}
         self._own = threading.local()
 
     @contextmanager
@@ -298,6 +311,7 @@ class ResultCache:
             return error.message
         changed = {name: text for name, text in now.items() if text != then[name]}
         changed = {name: text for name, text in changed.items() if not self._is_left_by_another(entry, name, text)}
+        changed |= newly_set(entry.leaves, root, self._now_ns())
         return self.differences(then, {**then, **changed})[0] if changed else ""
 
     def _is_left_by_another(self, entry: Entry, name: str, text: str) -> bool:
@@ -351,7 +365,7 @@ class ResultCache:
 
     def why(self, recipe: Recipe, leaves: Mapping[str, str]) -> Why:
         """Return why there is no result of a step: the first difference to the nearest kept one."""
-        near = self.index.near(recipe.pipeline, recipe.step)
+        near = self._near(recipe, leaves)
         if not near:
             return Why("no result of it is kept: it never ran to a good end with a cache, or its results were removed")
         near = [replace(entry, leaves=_named(entry.leaves)) for entry in near]
@@ -367,6 +381,31 @@ class ResultCache:
         return Why(
             f"{differences[0]}{more}, compared with {closest.run}", closest.run, tuple(differences[:_MOST_REPORTED])
         )
+
+    def _near(self, recipe: Recipe, leaves: Mapping[str, str]) -> list[Entry]:
+        """Return kept results of a step that its next one may be compared with.
+
+        Other items of its own run are none of them: they tell nothing of what has changed since. Their number may
+        exceed that of the newest results, so the one of the same item, and any of an earlier run, are among them.
+        """
+        near = self.index.near(recipe.pipeline, recipe.step)
+        item = leaves.get(ITEM_LEAF)
+        if item is None:
+            return near
+        near = [entry for entry in near if entry.run != recipe.run or entry.leaves.get(ITEM_LEAF) == item]
+        before = self._items_before(recipe)
+        wanted = before.get(item, "") or ("" if near else next(iter(before.values()), ""))
+        other = self.index.entry(wanted) if wanted and all(entry.key != wanted for entry in near) else None
+        return near if other is None else [*near, other]
+
+    def _items_before(self, recipe: Recipe) -> Mapping[str, str]:
+        """Return `CacheIndex.items_before` of a step, which is read once for all items of a run."""
+        step = recipe.pipeline, recipe.step, recipe.run
+        if step not in self._items:
+            while len(self._items) >= _MOST_LOOPS:
+                self._items.pop(next(iter(self._items)), None)
+            self._items[step] = self.index.items_before(*step)
+        return self._items[step]
 
     def _files_unlike(
         self, old: Mapping[str, str], new: Mapping[str, str], listings: dict[str, dict[bytes, str]]
@@ -395,7 +434,8 @@ class ResultCache:
 
     def differences(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         """Describe the differences between the leaves of two executions, changes by people first."""
-        return [text for name in _unlike(old, new) for text in self._differences(name, old.get(name), new.get(name))]
+        names = [name for name in _unlike(old, new) if name != SET]
+        return [text for name in names for text in self._differences(name, old.get(name), new.get(name))]
 
     def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
         kind = name.split(" ", 1)[0]
@@ -484,6 +524,7 @@ class ResultCache:
             )
             if reason:
                 return reason
+            opened |= set_leaf(os.environ, recipe.root)
         store = self.content(recipe.store)
         with store.lock():
             outputs: dict[str, CachedOutput] = {}
@@ -634,6 +675,8 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
     kind = name.split(" ", 1)[0]
     if kind == "mount":
         return _mount_difference(name, old, new)
+    if kind == "variable" and old is None and new is not None:
+        return f"{name} is set now" + ("" if new.startswith(DIGEST) else f": {_short(new)}")
     if old is None:
         silent = kind in ("input", "output", "file", "code")
         return f"{name} was added" + ("" if silent else f": {_short(new or '')}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.store.digests import ABSENT, LEFT_OUT, Digester
-from weft.store.opened import READ, VARIABLE, WROTE, OpenedFiles, leaves_now, opened_leaves
+from weft.store.opened import READ, SET, VARIABLE, WROTE, OpenedFiles, leaves_now, newly_set, opened_leaves, set_leaf
 
 
 class Nothing:
@@ -247,6 +247,46 @@ def test_variables_that_name_what_was_opened_count(root, digester, monkeypatch):
     monkeypatch.setenv("OPTIONS", "")
     after = leaves_now(before, str(root), digester)
     assert [name for name in before if before[name] != after[name]] == [VARIABLE + "FILE", VARIABLE + "OPTIONS"]
+
+
+def test_a_variable_that_is_set_later_and_names_something_in_the_project_counts(root, digester, monkeypatch):
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    (root / "none").write_text("")
+    before = set_leaf({"OLD": "pk:a", "LATER": "out/x", "WORD": "word", "PF_A": "a"}, str(root))
+    assert before == {SET: "LATER OLD"}
+    assert leaves_now(before, str(root), digester) == before
+    before["environment OWN"] = "d"
+    assert newly_set(before, str(root), time.time_ns()) == {}
+    found = {
+        "FILE": "none",
+        "FOLDER": str(root / "d"),
+        "LIST": f"/none:{root}/d/b",
+        "WORD": "a",
+        "OLD": "a",
+        "LATER": "d/b",
+        "OWN": "a",
+        "HOME": "d",
+        "WEFT_CONFIG": "d",
+        "PATH": str(root / "d"),
+        "PROJECT": str(root),
+        "VENV": "venv/lib/python3.11/site-packages/m.py",
+        "HIDDEN": ".git/HEAD",
+        "ABOVE": "..",
+        "ELSEWHERE": "/etc",
+        "ABSENT": "gone",
+    }
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    after = newly_set(before, str(root), time.time_ns())
+    assert {name.removeprefix(VARIABLE) for name in after} == {"FILE", "FOLDER", "LIST", "WORD"}
+    assert after[f"{VARIABLE}FILE"] == "none"
+    (root / "gone").write_text("")
+    monkeypatch.delenv("FILE")
+    assert VARIABLE + "ABSENT" in newly_set(before, str(root), time.time_ns())
+    assert VARIABLE + "FILE" not in newly_set(before, str(root), time.time_ns())
+    del before[SET]
+    assert newly_set(before, str(root), time.time_ns()) == {}, "nothing is known of what was set then"
 
 
 def test_what_changes_is_seen(root, digester):

@@ -242,6 +242,27 @@ def test_what_is_told_is_the_nearest(world):
     assert world.why(world.leaf("parameter epoch", "20")).endswith("compared with run-1")
 
 
+def test_an_item_is_compared_with_the_same_item_of_an_earlier_run(world):
+    """Also where later items of its own run, and more items than are newest, have results."""
+
+    def item(number: int, run: str, change: str) -> Recipe:
+        own = replace(world.leaf("loop argument", str(number)), run=run, task=number)
+        changed: Recipe = replace(own, static={**own.static, "parameter change": change})
+        return changed
+
+    for number in range(55):
+        world.make(item(number, "run-1", "a"))
+    assert world.why(item(55, "run-1", "a")).startswith("no result of it is kept")
+    world.clock.now += 10
+    for number in range(1, 56):
+        reason = world.why(item(number, "run-2", "b"))
+        new = number == 55
+        assert reason == "parameter change: a → b" + ", loop argument: 54 → 55" * new + ", compared with run-1"
+        world.make(item(number, "run-2", "b"))
+    assert world.why(item(0, "run-2", "b")) == "parameter change: a → b, compared with run-1"
+    assert world.why(item(40, "run-2", "c")) == "parameter change: b → c, compared with run-2", "it was resumed"
+
+
 def test_files_in_folders_count_for_what_is_nearest(world):
     file = world.folder / "scripts/lib/util.py"
     world.make()

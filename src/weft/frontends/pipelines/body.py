@@ -417,7 +417,8 @@ def read_list(paths: list[str], owner: str, name: str) -> list[Any]:
 
 
 def _content(paths: list[str], name: str, owner: str) -> str:
-    return _read(paths, name, owner, MAX_CONTENT_BYTES, "have in its condition")
+    """Return the text of an artifact as `$(cat FILE)` of a shell does: without the line ends at its end."""
+    return _read(paths, name, owner, MAX_CONTENT_BYTES, "have in its condition").rstrip("\n")
 
 
 def _read(paths: list[str], name: str, owner: str, limit: int, what: str) -> str:

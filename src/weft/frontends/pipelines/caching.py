@@ -24,6 +24,8 @@ from weft.frontends.pipelines.templates import USER_NAME, as_text
 from weft.model.errors import WeftError
 from weft.model.patterns import late_pattern
 from weft.operators.tracing import can_trace
+from weft.store.entries import ITEM_LEAF
+from weft.store.opened import is_of_machine
 from weft.store.places import OUTPUTS
 from weft.store.results import CONTENT, Recipe
 
@@ -52,17 +54,6 @@ _PLACEMENT = PLACEMENT | {
     "PF_JOB_NAMESPACE",
 }
 """Variables that select where a step runs: another queue changes no result."""
-_OF_SESSIONS = {"_", "COLUMNS", "HOME", "HOSTNAME", "LANG", "LINES", "LOGNAME", "OLDPWD", "PATH", "PWD"} | {
-    "SHELL",
-    "SHLVL",
-    "TERM",
-    "TMPDIR",
-    "TZ",
-    "USER",
-}
-_BEGINNINGS = ("LC_", "PF_", "WEFT_", "XDG_")
-"""The names of variables that say nothing about the work of a step, and how those of whole families begin."""
-
 
 _OPENS = "what it opens"
 """The leaf of a step of `must_be_traced`: a result without it was kept whatever the step opened."""
@@ -221,8 +212,8 @@ def inherited_variables(step: ResolvedStep) -> list[str]:
     Those of a session say nothing about the work, and a path counts by what the step opens there.
     """
     named = {name or other for name, other, _ in VARIABLE.findall(step.portable_command)}
-    own = {*assigned(step.portable_command), *step.env, *_OF_SESSIONS}
-    values = {name: os.environ.get(name, "") for name in named.difference(own) if not name.startswith(_BEGINNINGS)}
+    own = {*assigned(step.portable_command), *step.env}
+    values = {name: os.environ.get(name, "") for name in named.difference(own) if not is_of_machine(name)}
     return sorted(name for name, value in values.items() if value and "/" not in value)
 
 
@@ -361,7 +352,7 @@ def recipe_of(
     if "folder" in params:
         folder = OutputFolder(**params["folder"])
         own["outputs"] = {name: folder.path(name, index) for name in params["outputs"]}
-        leaves["loop argument"] = json.dumps(item)
+        leaves[ITEM_LEAF] = json.dumps(item)
     recipe = Recipe.from_json(stored, leaves, **own)
     if ITEM_FILES in params:
         files = ItemFiles.from_json(params[ITEM_FILES]).of(as_text(tuple_of(item)))

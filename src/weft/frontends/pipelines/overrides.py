@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.documents.problems import Problems, choices, show
-from weft.frontends.pipelines import paths
 from weft.frontends.pipelines.check import check, parse_pipeline
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.language import PIPELINE_FILE, Component, Dag, Mount, walk
@@ -50,11 +49,10 @@ def make_pipeline(
 def apply_overrides(pipeline: Pipeline, overrides: Mapping[str, object]) -> Pipeline:
     """Return the pipeline with other parameter values.
 
-    A key is `parameter` (every component that has it where the file writes it, except components that references name)
-    or the dotted name of a component and one of its parameters (`dag.step.parameter`; wins over the former). A value is
-    text as from a command line, converted to the parameter's type, or a value of that type. A parameter without a
-    declared type takes any value: text becomes a number if the file has a number, and a list (written as JSON) if it
-    has a list.
+    A key is `parameter` (every component that has it, copies of a component too) or the dotted name of a component and
+    one of its parameters (`dag.step.parameter`; wins over the former). A value is text as from a command line,
+    converted to the parameter's type, or a value of that type. A parameter without a declared type takes any value:
+    text becomes a number if the file has a number, and a list (written as JSON) if it has a list.
 
     UsageError: an unknown key or a value that does not fit. PipelineError: a template in a value names nothing.
     """
@@ -78,8 +76,8 @@ def unknown_parameters(pipeline: Pipeline, keys: Iterable[str]) -> list[str]:
     """Return the keys that `apply_overrides` would refuse because they name no parameter."""
     known: set[str] = set()
     for dotted, component in walk({**pipeline.entry_points, **pipeline.post_process}):
-        known.update(f"{dotted}.{name}" for name in component.parameters)
-        known.update(name for name, parameter in component.parameters.items() if _is_open(parameter))
+        for name in component.parameters:
+            known.update((name, f"{dotted}.{name}"))
     return [key for key in keys if key not in known]
 
 
@@ -89,14 +87,9 @@ def outdone(pipeline: Pipeline, below: Iterable[str], above: Iterable[str]) -> s
     return {
         key
         for dotted, component in walk({**pipeline.entry_points, **pipeline.post_process})
-        for name, parameter in component.parameters.items()
-        if (key := f"{dotted}.{name}") in lower and key not in upper and name in upper and _is_open(parameter)
+        for name in component.parameters
+        if (key := f"{dotted}.{name}") in lower and key not in upper and name in upper
     }
-
-
-def _is_open(parameter: ParameterDefinition) -> bool:
-    """Whether the bare name means this parameter: it is written with the component, and not behind a reference."""
-    return parameter.path.startswith((paths.ENTRY_POINTS, paths.POST_PROCESS))
 
 
 class _Overriding(Struct, frozen=True):
@@ -111,7 +104,7 @@ class _Overriding(Struct, frozen=True):
     def _one(self, component: Component, dotted: str) -> Component:
         parameters = dict(component.parameters)
         for name, parameter in component.parameters.items():
-            if name in self.everywhere and _is_open(parameter):
+            if name in self.everywhere:
                 parameters[name] = _overridden(name, parameter, self.everywhere[name])
             if name in self.at.get(dotted, ()):
                 parameters[name] = _overridden(f"{dotted}.{name}", parameter, self.at[dotted][name])

@@ -17,7 +17,7 @@ from weft.frontends.pipelines.compiler import (
     planned_outputs,
 )
 from weft.frontends.pipelines.language import Dag, walk
-from weft.frontends.pipelines.overrides import apply_overrides, make_pipeline
+from weft.frontends.pipelines.overrides import apply_overrides, make_pipeline, outdone
 from weft.frontends.pipelines.paths import POST_PROCESS
 from weft.frontends.pipelines.resolve import resolve_nodes
 from weft.frontends.pipelines.resolved import ComponentScope, ControlStep, MountPoint, Node, ResolvedStep, RunIdentity
@@ -219,8 +219,31 @@ post_process:
         parts = {**pipeline.entry_points, **pipeline.post_process}
         return {name: one.parameters["n"].value for name, one in walk(parts)}
 
-    def test_a_bare_name_reaches_all_that_the_file_writes_but_no_component(self):
-        assert self.values(n="7") == {"a": 7, "d": 7, "d.b": 7, "d.r": 9, "z": 7}
+    def test_a_bare_name_reaches_all_that_have_it(self):
+        assert self.values(n="7") == {"a": 7, "d": 7, "d.b": 7, "d.r": 7, "z": 7}
+
+    def test_a_bare_name_reaches_copies_with_and_without_a_value_of_their_own(self):
+        text = """
+name: p
+entry_points:
+  one: {reference: {component: c}, parameters: {n: 5}}
+  two: {reference: {component: c}}
+  many: {reference: {component: d}}
+components:
+  c: {command: "{{n}}", parameters: {n: {type: int, default: 3}}}
+  d: {entry_points: {inner: {reference: {component: c}}}}
+"""
+        pipeline = apply_overrides(parse_pipeline(text, "f"), {"n": "7", "two.n": "8"})
+        values = {name: one.parameters["n"].value for name, one in pipeline.steps.items()}
+        assert values == {"one": 7, "two": 8, "many.inner": 7}
+
+    def test_a_parameter_that_only_a_component_has_is_known_by_its_bare_name(self):
+        text = "name: p\nentry_points:\n  a: {reference: {component: c}}\n"
+        text += "components:\n  c: {command: x, parameters: {n: 3}}\n"
+        assert apply_overrides(parse_pipeline(text, "f"), {"n": "7"}).steps["a"].parameters["n"].value == 7
+
+    def test_a_bare_name_outdoes_what_a_lower_source_gives_a_copy(self):
+        assert outdone(parse_pipeline(self.TEXT, "f"), ["d.r.n", "d.b.m"], ["n"]) == {"d.r.n"}
 
     def test_a_dotted_name_reaches_one(self):
         assert self.values(n=7, d__b__n=8, d__r__n=6) == {"a": 7, "d": 7, "d.b": 8, "d.r": 6, "z": 7}

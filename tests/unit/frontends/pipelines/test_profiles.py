@@ -62,7 +62,6 @@ def test_a_profile_wins_over_the_file_and_the_command_line_over_it(file):
 
 
 def test_a_bare_name_of_the_command_line_wins_over_a_step_of_the_profile(file):
-    """Not over a step behind a reference, whose parameter a bare name does not set."""
     assert load_pipeline(str(file), profile="big").pipeline.steps["second"].parameters["rows"].value == 200
     loaded = load_pipeline(str(file), profile="big", overrides={"rows": "7"}).pipeline
     assert [loaded.steps[name].parameters["rows"].value for name in ("first", "second")] == [7, 7]
@@ -78,7 +77,7 @@ components:
 """
     )
     loaded = load_pipeline(str(file), profile="big", overrides={"rows": "7"}).pipeline
-    assert [loaded.steps[name].parameters["rows"].value for name in ("one", "two")] == [7, 6]
+    assert [loaded.steps[name].parameters["rows"].value for name in ("one", "two")] == [7, 7]
 
 
 def test_settings_of_a_profile_stand_between_the_environment_and_the_project(file):
