@@ -512,7 +512,7 @@ def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | Disk
     )
     if number == errno.ENOENT and what == program and "/" not in program and (searched := spec.env.get("PATH")):
         message = f"step {spec.name} cannot start: {program} is in no folder of its PATH, {searched[:200]}"
-        hint = f"Correct PATH in the environment of the step, such as {searched[:60]}:{os.defpath}, or leave it out."
+        hint = f"Correct its name, install it, or add its folder to PATH; {os.defpath} has the commands of the system."
     if number in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(message, hint="Free space on this disk.")
     if number == errno.E2BIG:

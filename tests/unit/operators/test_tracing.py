@@ -202,7 +202,7 @@ def test_a_command_whose_path_lacks_its_program_is_told_the_path(folder):
     spec = CommandSpec(argv=["no-such-program"], env={"PATH": "/nope"}, cwd=folder, log=folder / "log")
     with pytest.raises(TaskError, match=r"cannot start: no-such-program is in no folder of its PATH, /nope") as caught:
         run_guarded(spec)
-    assert caught.value.hint.startswith("Correct PATH in the environment of the step")
+    assert caught.value.hint.startswith("Correct its name, install it, or add its folder to PATH")
 
 
 def test_a_command_that_is_not_traced_tells_nothing(folder):
