@@ -427,7 +427,7 @@ class EngineSession:
 
     def _end_some_actors(self) -> None:
         """End the actors, the latest first, which may call the others; those that have not begun wait for workers."""
-        every = list(reversed(self.actors.values()))
+        every = list(self.actors.values())[::-1]
         self._end_actors([actor for actor in every if actor.begun] or every)
 
     @staticmethod

@@ -79,7 +79,7 @@ def test_it_ends_when_the_last_that_it_controls_has(hand):
     h(h.emitted("c", "ready"), h.idle(0))
     h.expect("publish c[0] ready", "launch work[0] on 0")
     h(h.done("work[0]"), h.idle(0))
-    h.expect_any_order("stop c[0]: drained", "launch later[0] on 0")
+    h.expect_any_order("stop c[0]: its last consumer has ended", "launch later[0] on 0")
 
 
 def test_what_has_started_keeps_its_parallelism(hand):
@@ -183,7 +183,7 @@ def test_what_a_control_vertex_that_has_ended_asks_for_is_rejected(hand):
     h(h.emitted("c", "ready"), h.idle(0))
     h.skip()
     h(h.done("work[0]"))
-    h.expect("stop c[0]: drained")
+    h.expect("stop c[0]: its last consumer has ended")
     assert "the service 'c' has ended" in decide(h, "patch", "", dry_run())
 
 

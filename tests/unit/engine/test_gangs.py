@@ -510,7 +510,12 @@ def test_a_service_runs_with_its_consumers_and_ends_after_them(hand):
     h(h.done("a[0]"))
     h.expect()
     h(h.done("a[1]"))
-    assert sorted(h.skip()) == ["release 2", "release 3", "stop s[0]: drained", "stop s[1]: drained"]
+    assert sorted(h.skip()) == [
+        "release 2",
+        "release 3",
+        "stop s[0]: its last consumer has ended",
+        "stop s[1]: its last consumer has ended",
+    ]
     assert h.state("s") == "draining"
     h(h.stopped("s[0]"))
     h.skip("release")
@@ -565,7 +570,7 @@ def test_a_service_that_fails_while_it_stops_is_not_tried_again(hand):
     h(h.granted(s=0, a=1))
     h.skip("launch")
     h(h.done("a[0]"))
-    h.expect("release 1", "stop s[0]: drained")
+    h.expect("release 1", "stop s[0]: its last consumer has ended")
     assert h.state("s") == "draining"
     h(h.failed("s[0]", Failure.INFRASTRUCTURE))
     h.expect("release 0")
@@ -982,7 +987,7 @@ def test_a_service_one_task_of_which_failed_for_good_has_failed(hand):
     h(h.failed("s[1]"))
     assert h.state("a") == "running"  # it has the other one
     h(h.done("a[0]"))
-    h.expect("release 2", "stop s[0]: drained")
+    h.expect("release 2", "stop s[0]: its last consumer has ended")
     h(h.stopped("s[0]"))
     assert h.skip("complete") == ["complete failed: s[1] bad"]
     h.skip("release")
@@ -1051,7 +1056,7 @@ def test_a_service_that_was_being_stopped_when_the_master_died_is_not_started_ag
     h(h.granted(s=(0, 1), a=(2, 3)))
     h.skip()
     h(h.done("a[0]"), h.done("a[1]"))
-    assert "stop s[0]: drained" in h.skip()
+    assert "stop s[0]: its last consumer has ended" in h.skip()
     h(*losses(h.core, h.now))
     h.skip("release")
     h.expect()
@@ -1113,7 +1118,7 @@ def test_a_service_that_is_stopping_runs_again_with_its_reader(hand):
     h(h.granted(s=0, a=1), h.idle(2))
     h.skip()
     h(h.done("a[0]"))
-    assert h.skip("stop") == ["stop s[0]: drained"]
+    assert h.skip("stop") == ["stop s[0]: its last consumer has ended"]
     h.skip()
     h(h.output_lost("a[0]"))
     h.skip()

@@ -545,7 +545,7 @@ def test_a_service_is_not_drained_before_the_last_expander_has_ended(hand):
     h(h.done("x[0]", values=[Patch((vertex("x/c"),), (new,))]), h.idle(1, 2))
     assert "launch x/c[0] on 2" in h.skip()
     h(h.done("x/c[0]"))
-    assert "stop s[0]: drained" in h.skip()
+    assert "stop s[0]: its last consumer has ended" in h.skip()
 
 
 # ------------------------------------------------------------------------------------------------------- decisions

@@ -118,7 +118,7 @@ def test_a_service_that_runs_always_starts_again_after_it_has_ended_well(hand):
     h(h.done("s[0]"))
     h.expect("free s[0]", "launch s[0] on 0, attempt 1")
     h(h.started("s[0]"), h.done("a[0]"))
-    h.expect_any_order("release 1", "stop s[0]: drained")
+    h.expect_any_order("release 1", "stop s[0]: its last consumer has ended")
     h(h.stopped("s[0]"))
     h.expect_any_order("release 0", "complete succeeded")
 

@@ -211,7 +211,7 @@ def test_a_service_whose_last_reader_has_failed_stops(hand):
     h(h.granted(s=0, a=1))
     h.skip("launch")
     h(h.failed("a[0]"))
-    h.expect("release 1", "stop s[0]: drained")
+    h.expect("release 1", "stop s[0]: its last consumer has ended")
     h(h.stopped("s[0]"))
     h.expect("release 0", "complete failed: a[0] bad")
 
@@ -226,7 +226,7 @@ def test_a_service_that_gives_its_task_back_while_it_stops_is_not_started_again(
     h(h.granted(s=0, a=1))
     h.skip("launch")
     h(h.done("a[0]"))
-    h.expect("release 1", "stop s[0]: drained")
+    h.expect("release 1", "stop s[0]: its last consumer has ended")
     h(h.gave_back("s[0]", 0))
     h.expect()
     h(h.done("s[0]", 0))

@@ -259,7 +259,9 @@ def test_what_is_in_memory_is_not_written_on_the_way_by_worker_processes():
         written = wt.store(wt.asarray(X), target, compute=False)
         with pytest.raises(ProgramError, match="into this process's memory"):
             wt.count_nonzero(written).fetch()
-    assert not target.any()
+        assert not target.any()
+        written.execute()
+    np.testing.assert_array_equal(target, X)
 
 
 def test_masked_elements_are_refused():
@@ -397,6 +399,7 @@ def test_tasks_share_no_chunk_of_a_region(tmp_path, zarr):
     wt.to_zarr(path, wt.zeros(100, chunk_size=10)).execute()
     made = wt.to_zarr(path, wt.ones(50, chunk_size=7), region=(slice(13, 63),))
     assert made._source.grid[0].lengths() == (7, 10, 10, 10, 10, 3)
+    made.execute()
 
 
 def test_what_is_wrong_with_a_region_is_told(tmp_path, zarr):
@@ -513,6 +516,8 @@ def test_nothing_is_written_a_second_time_beside_the_first(tmp_path):
         "written": True,
         "array-multiply": True,
     }
+    with pytest.warns(RuntimeWarning, match="nothing was written"):
+        del made
 
 
 class TestTargetThatIsRead:

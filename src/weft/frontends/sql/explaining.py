@@ -140,7 +140,7 @@ class _Describer:
     def _(self, relation: Scan) -> list[str]:
         names = [name for name, _ in relation.columns]
         each = " in each task" if relation.whole else ""
-        step = f"scan {relation.table}{each}: {_listed(names) or 'no columns'}"
+        step = f"scan {relation.table}{each}: {_listed([name for name in names if name]) or 'no columns'}"
         if relation.filters:
             step += f"; where {_listed([_text(one, names) for one in relation.filters], ' and ')}"
         self._steps.append(step)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +21,6 @@ from msgspec.structs import replace
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
 from weft.model.suggestions import did_you_mean
 from weft.operators.mounts import BindMount
-from weft.store.digests import DIGEST
 from weft.store.folders import remove_folder, safe_open
 from weft.store.places import PROJECT_FILE
 from weft.store.state import find_project
@@ -269,6 +267,10 @@ def _with_map(recipe: ImageRecipe, mapped: ImageMap) -> ImageRecipe:
 
 def leaves_of_image(recipe: ImageRecipe, root: str) -> dict[str, str]:
     """Return what stands for an image as parts of a key, {} for nothing; paths are relative to the folder `root`."""
+    from hashlib import sha256  # for cached steps alone
+
+    from weft.store.digests import DIGEST
+
     about = f"image {recipe.image}".rstrip()
     start = [*recipe.entrypoint], [*recipe.cmd]
     found = {
@@ -302,6 +304,8 @@ def _digest(path: Path) -> str:
 
 @lru_cache(maxsize=MAX_COPIED_FILES)
 def _digest_of(path: Path, size: int, modified_ns: int, changed_ns: int) -> str:
+    from hashlib import file_digest  # for cached steps alone
+
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 

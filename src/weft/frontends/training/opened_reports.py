@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from math import inf
-from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -47,7 +46,7 @@ class OpenedReports:
         on_cancel: Callable[[StopCommand], object] | None = None,
     ) -> CommandResult:
         """Run a command as `run_guarded` does; that of a container engine tells nothing."""
-        name = f"{token_hex(8)}.json"
+        name = f"{os.urandom(8).hex()}.json"
         self._folder.mkdir(exist_ok=True)
         with safe_open(self._folder, name, mode="wb") as file:
             began = os.fstat(file.fileno()).st_mtime

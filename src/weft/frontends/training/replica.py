@@ -23,7 +23,6 @@ from weft.frontends.training.lifecycle import ContainerLife, execute
 from weft.frontends.training.log_folders import LOGDIR, LogPlace, option_folders
 from weft.frontends.training.memory import MemoryPlace, used_bytes
 from weft.frontends.training.metrics import FOLDER, SUFFIX
-from weft.frontends.training.opened_reports import OpenedReports
 from weft.frontends.training.quantities import shown_quantity
 from weft.frontends.training.reporting import CHECKPOINTS, FUNCTION, METRICS, RESTARTS, RESUMED, VALUE
 from weft.frontends.training.schema import ALWAYS, ON_FAILURE, Container, PodTemplate
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.images import ImageRecipe
     from weft.frontends.training.lifecycle import TakeEnd
     from weft.frontends.training.memory import MemoryVolumes
+    from weft.frontends.training.opened_reports import OpenedReports
     from weft.frontends.training.schema import ContainerProbe, FileItem, JobFile
     from weft.frontends.training.surroundings import StepSurroundings
     from weft.graph.task import TaskContext, TaskInput
@@ -252,8 +252,12 @@ class ReplicaStart:
         self._unready: dict[str, str] = {}
         self._memory = MemoryPlace({})
         self._evicted = ""
-        self.reports = OpenedReports(host.folder) if host.step is not None and host.step.traced else None
+        self.reports: OpenedReports | None = None
         """What takes what the containers open, where the step asks for it."""
+        if host.step is not None and host.step.traced:
+            from weft.frontends.training.opened_reports import OpenedReports  # for cached steps alone
+
+            self.reports = OpenedReports(host.folder)
         self._boxes: dict[str, str] = {}
         """The names for the engine of the containers in isolation `container`."""
 

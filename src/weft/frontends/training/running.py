@@ -30,7 +30,6 @@ from weft.frontends.training.log_folders import LogFolders
 from weft.frontends.training.memory import MemoryVolumes
 from weft.frontends.training.metrics import FOLDER as METRICS_FOLDER
 from weft.frontends.training.metrics import MetricsWatch
-from weft.frontends.training.opened_reports import untold
 from weft.frontends.training.replica import FUNCTION_FILE, PACKAGE, PACKAGES, VALUES, Replica, hold_host
 from weft.frontends.training.reporting import TRIAL
 from weft.frontends.training.schema import NEVER, EnvVar
@@ -177,6 +176,8 @@ class LocalJobs:
 
     def unseen(self, root: str) -> str:
         """Return why it cannot be told what the replicas open that counts for a folder, "" if it can; as `check`."""
+        from weft.frontends.training.opened_reports import untold  # for cached steps alone
+
         self.check()
         if self.isolation()[0] is Isolation.CONTAINER:
             return "its replicas run in containers of an engine"

@@ -18,7 +18,6 @@ from weft.frontends.training.desired import is_ours
 from weft.frontends.training.images import ImageResolver, leaves_of_image, project_images
 from weft.frontends.training.kinds import replica_counts, total_replicas
 from weft.frontends.training.observed import JobStatus
-from weft.frontends.training.opened_reports import SPREAD
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
 from weft.frontends.training.schema import JobFile, KeyValues
@@ -239,6 +238,8 @@ class TrainingSource(Struct, frozen=True, dict=True):
         Errors are those of `claim`.
         """
         if self.options.spread:
+            from weft.frontends.training.opened_reports import SPREAD  # for cached steps alone
+
             return SPREAD
         return self._host(FIRST_RUN, self.state.folder(FIRST_RUN)).unseen(root)
 
