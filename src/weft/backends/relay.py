@@ -203,6 +203,9 @@ class RelayEnd:
             self._break(one, tell=True)
             return
         with self._changed:
+            if self._is_over(one):  # meanwhile
+                sock.close()
+                return
             one.sock = sock
             self._queue(one, Frame(one.number, OPENED))
         self._carry(one)
