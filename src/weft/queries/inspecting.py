@@ -72,6 +72,8 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
         told = unreadable(error, table.name)
         told.hint = misfit_hint(told.message.partition(" cannot be read: ")[2]) or told.hint
         raise told from None
+    if stamp is None:  # nothing would find it again
+        return made
     with _lock:
         while len(_inspected) >= KEPT:
             del _inspected[next(iter(_inspected))]
