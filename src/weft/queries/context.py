@@ -518,8 +518,7 @@ class SqlContext:
             for name, table in tables.items():
                 if isinstance(table, FileTable):
                     made.execute(f"CREATE TEMP VIEW {identifier(name)} AS {table.rows}")
-            own = set(map(str.lower, tables))
-            known = {name: table for name, table in self._tables.items() if name.lower() not in own} | {**tables}
+            known = self._with(tables)
         for name, table in known.items():
             if isinstance(table, pa.Table):
                 _register(made, name, table)
@@ -617,14 +616,18 @@ class SqlContext:
                 self._own.stand_aside()
             return self._own
 
+    def _with(self, tables: Mapping[str, SqlTable]) -> dict[str, SqlTable]:
+        """Return the tables of the context and further ones, which hide those of their names in any case."""
+        own = set(map(str.lower, tables))
+        return {**{name: table for name, table in self._tables.items() if name.lower() not in own}, **tables}
+
     def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
         """Return the plan of a query, with further `tables` by name; NotCoveredError: it cannot run in stages."""
         with self._lock:
             self._check_open()
             if self._planner is None:
                 self._planner = Planner(sorted(self._reached), self._folders)
-            own = set(map(str.lower, tables))
-            known = {name: table for name, table in self._tables.items() if name.lower() not in own} | {**tables}
+            known = self._with(tables)
             for name, table in sorted(known.items(), key=lambda one: isinstance(one[1], ViewTable)):
                 made, now = self._planned.get(name), stamps(table)
                 if made is None or made[0] is not table or made[2] != now:
