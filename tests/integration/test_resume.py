@@ -305,6 +305,29 @@ class TestEnded:
         assert document["run"]["id"] == RUN
         assert place.counts() == Counter(["good", "bad", "last"])
 
+    @pytest.mark.parametrize("edited", [False, True])
+    @pytest.mark.parametrize("words", [("--refresh", "pull"), ("--from", "pull")])
+    def test_steps_that_were_to_run_again_are_not_taken_from_the_cache(self, place, words, edited):
+        steps: dict[str, Any] = {
+            "pull": {
+                "command": "test ! -e down && date +%s.%N > {{out}}",
+                "artifacts": {"output": ["out"]},
+                "cache": {"enable": True},
+            },
+            "use": {"command": "cat {{got}}", "artifacts": {"input": {"got": "{{pull.out}}"}}, "deps": "pull"},
+        }
+        place.write(steps)
+        assert place.weft("run", "run.yaml")[0] == 0
+        (place.folder / "down").touch()
+        assert place.weft("run", "run.yaml", *words)[0] == 1
+        (place.folder / "down").unlink()
+        steps["use"]["command"] += "; true"
+        place.write(steps)
+        code, _, err = place.weft("resume", "@last", *(["--file", "run.yaml"] if edited else []))
+        assert code == 0, err
+        first, second = (place.weft("logs", f"{run}/use")[1] for run in ("1", "2"))
+        assert 0 < float(first) < float(second), "the result of the first run was taken"
+
     def test_a_cancelled_run_goes_on(self, place):
         place.write(chain("two"), **FILES)
         process = place.start("run", "run.yaml")

@@ -169,6 +169,25 @@ def test_lines_before_the_names_of_columns_are_told(tmp_path):
         assert context.sql("FROM t").rows() == [(1, 2), (3, 4)]
 
 
+def test_a_header_that_is_taken_for_a_row_is_told(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("region,2019,2020\nnorth,1,2\n")
+    with weft.SqlContext(allow=[tmp_path]) as context:
+        with pytest.warns(UserWarning, match="first line of .*t.csv is taken for a row.*'region,2019,2020'") as told:
+            context.register("t", str(file))
+        assert context.sql("FROM t").rows() == [("region", 2019, 2020), ("north", 1, 2)]
+        read = f"FROM read_csv('{file}', header = true)"
+        assert read in str(told[0].message)
+        assert context.sql(f'SELECT "2019" {read}').rows() == [(1,)]
+
+
+@pytest.mark.parametrize("text", ["1,1\n2,3\n", "1,\n2,3\n", "a,b\n1,2\n"])
+def test_a_first_line_that_is_no_header_is_not_told(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text)
+    with weft.SqlContext() as context:
+        context.register("t", str(tmp_path / "t.csv"))  # a warning is an error in these tests
+
+
 @pytest.mark.parametrize("end", ["csv", "csv.gz"])
 @pytest.mark.parametrize(
     ("text", "told"),

@@ -154,7 +154,10 @@ def _registered(factory: Any, name: str, fields: _Fields) -> Any:
 
 def known_fields(kind: Any, fields: _Fields) -> Any:
     """Return a record of the given fields without those unknown to its class. TypeError: one is missing."""
-    names = _NAMES_OF_GRAPHS if kind is LogicalGraph else getattr(kind, "_fields", None) or kind.__struct_fields__
+    if kind is LogicalGraph:
+        names = _NAMES_OF_GRAPHS
+    else:
+        names = kind._fields if hasattr(kind, "_fields") else kind.__struct_fields__
     return kind(**{name: value for name, value in fields.items() if name in names})
 
 

@@ -197,6 +197,7 @@ def _place(file: str) -> str:
 
 def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> None:
     """Tell of the first lines of CSV files that are no rows. DefinitionError: lines have unequal numbers of values."""
+    told = False
     for file in table.files:
         try:
             row = connection.execute(
@@ -212,6 +213,9 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Non
         if len(names) == 1 and (inner := next((one for one in _SEPARATORS if one in names[0]), "")):
             _check_lengths(table, file, inner)
         if not skipped:
+            if not has_header and not told:
+                _warn_of_no_header(table, file, separator)
+                told = True
             continue
         with _text(file) as lines:
             left_out = [line.strip() for line in islice(lines, skipped)]
@@ -227,6 +231,25 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Non
             UserWarning,
             stacklevel=2,
         )
+
+
+def _warn_of_no_header(table: FileTable, file: str, separator: str) -> None:
+    """Tell that the first line of a CSV file is a row, if it may be a header: no value is empty or there twice.
+
+    DuckDB takes `region,2019,2020` for a row when the values below the years are integers, too.
+    """
+    with _text(file) as lines:
+        line = next(lines, "")
+    values = next(csv.reader([line], delimiter=separator), [])
+    if not all(values) or len({*values}) < len(values):
+        return
+    warnings.warn(
+        f"table {table.name}: the first line of {_place(file)} is taken for a row, and columns are named column0 and "
+        f"so on: {line.strip()!r}. If it is a header, read the file by the text, in a granted folder: "
+        f"FROM read_csv({literal(_place(file))}, header = true)",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def _check_lengths(table: FileTable, file: str, separator: str, skipped: int = 0) -> None:

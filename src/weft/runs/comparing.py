@@ -33,6 +33,8 @@ _ENVIRONMENT: Final = (
     "workers",
     "main_fs",
     "cache_off",
+    "refresh",
+    "from",
     "only",
     "targets",
     "isolation",

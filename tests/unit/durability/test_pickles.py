@@ -3,7 +3,7 @@
 import pickle
 from enum import Enum
 from importlib import import_module
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import pytest
 from msgspec import Struct
@@ -45,6 +45,13 @@ def test_fields_that_are_not_known_are_passed_over_and_missing_ones_take_their_d
     assert vars(pickles.known_fields(LogicalGraph, {"name": "g", "colour": "red"})) == vars(LogicalGraph("g"))
     with pytest.raises(TypeError, match="program"):
         pickles.known_fields(Vertex, {"id": "a"})
+
+
+def test_a_record_without_fields_is_read_again():
+    class Nothing(NamedTuple):
+        """A NamedTuple that has no fields."""
+
+    assert pickles.known_fields(Nothing, {"colour": "red"}) == Nothing()
 
 
 def test_fields_are_matched_by_name_whatever_their_order():

@@ -214,3 +214,29 @@ def test_a_curve_is_one_line(points, shown):
     assert sparkline(points) == shown
     assert len(sparkline(points, unicode=False)) == len(shown)
     assert sparkline(points, unicode=False).isascii()
+
+
+def test_rows_of_a_component_are_csv(weft):
+    job = weft.submit("success")
+    assert weft("party", "output", f"{job}/hetero_lr_0", "--folder", "guest") == 0
+    lines = weft.out.splitlines()
+    assert (lines[:3], len(lines)) == (["id,y,x0", "id0,0,0.0", "id1,1,0.1"], 251)
+    assert weft("party", "output", f"{job}/hetero_lr_0/guest", "-o", "rows.csv", "--folder", "guest") == 0
+    assert weft.out == "rows.csv\n"
+    assert (weft.folder / "rows.csv").read_text().splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["{job}"], 2, "names no component"),
+        (["{job}/hetero_lr_0/arbiter"], 4, "is no arbiter of job"),
+        (["{job}/hetero_lr_0", "--table", "tarin"], 4, "Did you mean train?"),
+        (["{job}/hetero_lr_0", "-o", "nowhere/rows.csv"], 4, "there is no folder nowhere"),
+        (["unknown/hetero_lr_0"], 4, "unknown"),
+    ],
+)
+def test_rows_that_are_not_there_are_told(weft, words, code, told):
+    job = weft.submit("success")
+    assert weft("party", "output", *(word.format(job=job) for word in words), "--folder", "guest") == code
+    assert told in weft.err

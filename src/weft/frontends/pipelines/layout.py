@@ -218,6 +218,8 @@ def spec_of(
         "renamed": loaded.origin.renamed,
         ROOT: str(loaded.root),
         "cache_off": loaded.caching.off,
+        "refresh": sorted(loaded.caching.refresh),
+        "from": loaded.caching.start,
         "only": loaded.caching.only,
         "targets": list(loaded.caching.targets),
         "mounts": loaded.around.mounts,

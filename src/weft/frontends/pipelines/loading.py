@@ -109,7 +109,13 @@ def loaded_again(folder: Path, file: str) -> Loaded:
     bound = description.get("file_systems")
     names = bound if isinstance(bound, dict) else {}
     targets = tuple(map(str, description.get("targets") or ()))
-    caching = Caching(off=bool(description.get("cache_off")), only=str(description.get("only") or ""), targets=targets)
+    caching = Caching(
+        off=bool(description.get("cache_off")),
+        refresh=frozenset(map(str, description.get("refresh") or ())),
+        start=str(description.get("from") or ""),
+        only=str(description.get("only") or ""),
+        targets=targets,
+    )
     workers = description.get(WORKERS)
     stored = description.get(STORAGE)
     stored = stored if isinstance(stored, dict) else {}

@@ -14,9 +14,10 @@ from weft.frontends.pipelines import layout
 from weft.frontends.pipelines.edits import compare, refusal
 from weft.frontends.pipelines.kinds import PYTHON
 from weft.frontends.pipelines.layout import CODE
+from weft.frontends.pipelines.options import Caching, refreshed_vertices
 from weft.frontends.pipelines.overrides import outdone, unknown_parameters
 from weft.frontends.pipelines.reading import layered, origin_of, profile_of
-from weft.model.errors import ConflictError
+from weft.model.errors import ConflictError, UsageError
 from weft.store.filesystems import STAGE, file_systems
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def revise(
     new = replace(loaded, pipeline=pipeline, origin=origin, file_systems=folders, urls={**urls, **loaded.urls})
     new = replace(new, containers=None)
     new = layout.in_containers(new, lambda _: None)
+    if new.caching.refresh or new.caching.start:
+        new = _without_unknown_refreshed(new, folder, note)
     compiled = layout.compile_loaded(new, folder.run_id, layout.place_of(new, folder.path))
     layout.check_run(new, compiled)
     where = layout.place_of_outputs(new)
@@ -99,6 +102,24 @@ def revise(
         frozenset(node.name for node in compiled.nodes),
         about,
     )
+
+
+def _without_unknown_refreshed(new: PipelineWork, folder: RunFolder, note: Callable[[str], None]) -> PipelineWork:
+    """Drop those steps of `--refresh` and `--from` that an edited pipeline no longer has."""
+    said = new.caching
+    plain = replace(new, caching=replace(said, refresh=frozenset(), start=""))
+    graph = layout.compile_loaded(plain, folder.run_id, layout.place_of(new, folder.path)).graph
+
+    def known(name: str) -> bool:
+        try:
+            refreshed_vertices(new.pipeline, graph, Caching(refresh=frozenset({name})))
+        except UsageError:
+            note(f"the file no longer has step {name}, which was to run again")
+            return False
+        return True
+
+    start = said.start if said.start and known(said.start) else ""
+    return replace(new, caching=replace(said, refresh=frozenset(filter(known, said.refresh)), start=start))
 
 
 def _without_removed_parts(

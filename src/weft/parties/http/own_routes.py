@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from typing import TYPE_CHECKING, Final
 
-from weft.model.errors import UsageError
+from weft.model.errors import NotFoundError, UsageError
 from weft.parties.http.envelope import FileReply, HttpReply
 from weft.parties.http.groups import BOTH, FILE, HttpRoute
+from weft.parties.http.job_routes import part_of
 from weft.parties.http.ports import ModelFilter
 from weft.parties.report_page import report_page
 from weft.parties.table_index import covers
@@ -77,6 +79,24 @@ def report(ports: PartyPorts, call: HttpCall) -> HttpReply | FileReply:
     return FileReply(path=path, name=f"job_{job}_party_{ports.party_id}.html", media="text/html; charset=utf-8")
 
 
+def output(ports: PartyPorts, call: HttpCall) -> FileReply:
+    """Return the rows of one table that a component has made at a part, as CSV with a line of names."""
+    part, name = part_of(call, component=True), call.need("table")
+    tables = {one.name: one for one in ports.tracking.output_tables(part)}
+    if name not in tables:
+        raise NotFoundError(
+            f"component {part.component} of job {part.job_id} has no output {name!r} at this party",
+            hint=f"It has {', '.join(tables) or 'none'}.",
+        )
+    assert call.scratch is not None
+    path = call.scratch / "rows.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(tables[name].header)
+        lines.writerows(ports.tracking.output_rows(part, name, -1))
+    return FileReply(path=path, name=f"{part.component}_{name}.csv", media="text/csv; charset=utf-8")
+
+
 def approve(ports: PartyPorts, call: HttpCall) -> HttpReply:
     """Approve a job of another party, or decline it."""
     reason = call.text("decline")
@@ -98,6 +118,7 @@ ROUTES: Final = (
     HttpRoute("weft/log", log),
     HttpRoute("weft/metrics", metrics),
     HttpRoute("weft/models", models),
+    HttpRoute("weft/output", output, FILE, BOTH),
     HttpRoute("weft/report", report, FILE, BOTH),
     HttpRoute("weft/tables", tables),
     HttpRoute("weft/approve", approve),

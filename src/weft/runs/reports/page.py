@@ -59,6 +59,8 @@ _FACTS: Final = (
     ("main_fs", "main file system"),
     ("isolation", "isolation"),
     ("compat", "rules of jobs"),
+    ("refresh", "steps run again"),
+    ("from", "run again from"),
     ("only", "only step"),
     ("targets", "targets"),
 )
@@ -474,7 +476,7 @@ def _environment(report: RunReport) -> str:
         "folder": _below(run.folder, report.project),
         "project": shown_path(str(report.project)),
     }
-    rows = [(text(name), text(_value(value))) for name, value in facts.items() if value not in (None, "", 0, False)]
+    rows = [(text(name), text(_value(value))) for name, value in facts.items() if value not in (None, "", 0, False, [])]
     return table("Environment", ("fact", "value"), rows)
 
 
