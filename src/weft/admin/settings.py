@@ -11,7 +11,6 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from weft.admin.notices import valid_notify
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
 from weft.model.resources import Resources
@@ -309,6 +308,8 @@ def _text(value: object, shown: str, _: Path) -> str:
 
 
 def _notify(value: object, shown: str, _: Path) -> str:
+    from weft.admin.notices import valid_notify  # few settings have it
+
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         value = shlex.join(value)
     if not isinstance(value, str):

@@ -107,7 +107,8 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
 def _load_libraries(words: Sequence[str]) -> None:
     """Load `msgspec` without `typing_extensions`, which takes as long as the rest of it: all that it needs from there
     it finds in `typing` too. Nor does it need the expressions of the modules that it loads, nor PyYAML most of its own.
-    Most commands need neither what `urllib.parse` and `subprocess` load for addresses and for text.
+    Most commands need neither what `urllib.parse` and `subprocess` load for addresses and for text, nor what `msgspec`
+    loads to write JSON schemas.
     """
     from weft.model.patterns import late_modules, late_patterns
 
@@ -116,7 +117,7 @@ def _load_libraries(words: Sequence[str]) -> None:
     modules: dict[str, Any] = sys.modules
     modules["typing_extensions"] = None  # an import raises ImportError
     try:
-        with late_patterns(), late_modules("ipaddress", "locale"):
+        with late_patterns(), late_modules("ipaddress", "locale", "msgspec.inspect", "textwrap"):
             import urllib.parse  # noqa: F401
 
             import msgspec  # noqa: F401
