@@ -141,6 +141,26 @@ def test_a_name_of_no_step_gets_the_one_that_works(place, step, hint):
     assert (code, hint in err) == (2, True), err
 
 
+UNMADE = """name: unmade
+entry_points:
+  each:
+    command: if [ {{PF_LOOP_ARGUMENT}} != 2 ]; then echo {{PF_LOOP_ARGUMENT}} > {{o}}; fi
+    loop_argument: [1, 2, 3]
+    artifacts: {output: [o]}
+"""
+
+
+def test_an_item_without_its_output_has_a_warning_in_its_row_and_in_that_of_the_loop(place):
+    (place.folder / "unmade.yaml").write_text(UNMADE)
+    _, out, err = place.weft("run", "unmade.yaml")
+    rows = {line.split()[0]: line for line in out.splitlines() if line.strip().startswith("each")}
+    assert rows["each"].rstrip().endswith("3 succeeded; warning: each-1: its output o was not made"), out + err
+    assert rows["each-1"].rstrip().endswith(" warning: its output o was not made"), out
+    assert "warning" not in rows["each-0"] + rows["each-2"]
+    assert rows["each-1"] in place.weft("show", "@last")[1]
+
+
 def test_nothing_to_prune_is_told_with_its_reason(place):
     assert "nothing to delete: --keep 5 keeps them all\n" in place.weft("prune", "--keep", "5")[2]
+    assert "nothing to delete: there are no ended runs" in place.weft("prune", "--keep", "0")[2]
     assert "nothing to delete: none ended more than 3d ago\n" in place.weft("prune", "--older-than", "3d")[2]

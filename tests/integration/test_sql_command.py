@@ -240,3 +240,11 @@ def test_wrong_options_and_wrong_syntax_are_found_before_the_run(folder):
         code, said = run(query, form)
         assert code == 3, said
     assert not list(Path(".pipeline").rglob("raw"))
+
+
+def test_a_query_with_the_item_of_a_loop_is_refused_with_what_works(folder):
+    (folder / "sums.yaml").write_text(
+        PIPELINE.replace("FORMAT", "csv").replace("QUERY", '"select {{PF_LOOP_ARGUMENT}} as item"')
+    )
+    code, _, err = weft("plan", "sums.yaml")
+    assert (code, "let a dag loop" in err) == (3, True), err

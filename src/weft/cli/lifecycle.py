@@ -162,7 +162,8 @@ def prune(
     if not rows:
         reasons = [] if older_than is None else [f"none ended more than {older_than} ago"]
         if keep is not None:
-            reasons.append(f"--keep {keep} keeps them all")
+            kept = f"--keep {keep} keeps them all"
+            reasons.append(kept if keep else "there are no ended runs without the tag keep")
         if keep_last is not None:
             reasons.append(f"--keep-last {keep_last} keeps them all")
         context.say(f"nothing to delete: {', or '.join(reasons)}")

@@ -116,10 +116,18 @@ def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
         yield depth, step
         numbers = sorted(step.items)
         if len(numbers) > _ITEM_ROWS:
-            numbers = [n for n in numbers if step.items[n].state not in ("succeeded", "skipped")][:_ITEM_ROWS]
+            numbers = [n for n in numbers if _is_worth_a_row(step.items[n])][:_ITEM_ROWS]
         for number in numbers:
             item = step.items[number]
             yield depth + 1, replace(item, name=loop_item(step.name, number))
+
+
+def _is_worth_a_row(item: ItemRecord) -> bool:
+    return item.state not in ("succeeded", "skipped") or _is_warning(item)
+
+
+def _is_warning(step: StepRecord | ItemRecord) -> bool:
+    return step.state == "succeeded" and step.message.startswith("warning: ")
 
 
 def _remark(step: StepRecord | ItemRecord) -> str:
@@ -129,7 +137,8 @@ def _remark(step: StepRecord | ItemRecord) -> str:
         if step.state in _ENDED_EARLY and len(items) < width:
             states["cancelled"] += width - len(items)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        return f"{width} items: {counts}" if counts else f"{width} items"
+        said = f"{width} items: {counts}" if counts else f"{width} items"
+        return f"{said}; {one_line(short_paths(step.message), 120)}" if _is_warning(step) else said
     parts = [f"{step.attempts} attempts"] if step.attempts > 1 and step.state != "skipped" else []
     if step.message:
         parts.append(one_line(short_paths(step.message), 120))

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("parquet", "csv")
 _MAGIC: Final = b"PAR1"
+_NO_TEMPLATES: Final = "must be without templates; a query binds parameters of the step as $NAME"
+_OF_ITEM: Final = (
+    ". For the item of a loop let a dag loop, and give the step a parameter {{PF_PARENT.PF_LOOP_ARGUMENT}}"
+)
 
 
 def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, Any]:
@@ -130,7 +134,7 @@ def check(options: Mapping[str, Any]) -> Complaints:
         if not isinstance(value, str):
             found.append((name, "must be text"))
         elif "{{" in value:
-            found.append((name, "must be without templates; a query binds parameters of the step as $NAME"))
+            found.append((name, _NO_TEMPLATES + (_OF_ITEM if "PF_LOOP_ARGUMENT" in value else "")))
     tables = options.get("tables", {})
     if not isinstance(tables, Mapping) or not all(isinstance(one, str) and "{{" not in one for one in tables.values()):
         found.append(("tables", "must map names of tables to names of inputs, such as {people: raw}"))

@@ -96,6 +96,7 @@ class RecordMaker:
         self._attempt: dict[str, int] = {}
         self._ended_well: set[tuple[str, int]] = set()
         self._messages: dict[str, str] = {}
+        self._warned: dict[tuple[str, int], str] = {}  # the warnings of tasks of steps with several tasks
         self._exit: dict[str, int] = {}
         self._subjects: dict[str, tuple[str, bool]] = {}
         self._wide: dict[str, Vertex] = {}
@@ -310,7 +311,11 @@ class RecordMaker:
             reason = shortened(str(event.payload or ""))
             self._skipped[event.vertex, event.index] = self._decided[event.vertex] = reason
         elif event.name == self._words.warning:
-            self._messages[self._name(event.vertex)] = shortened(f"warning: {event.payload}")
+            said = str(event.payload)
+            if event.vertex in self._wide:
+                self._warned[event.vertex, event.index] = shortened(f"warning: {said}")
+                said = f"{self._item(event.vertex, event.index)}: {said}"
+            self._messages[self._name(event.vertex)] = shortened(f"warning: {said}")
 
     def _news(self, time: float, event: UserEvent) -> list[Record]:
         """Return the record of what a running task tells of itself."""
@@ -373,7 +378,8 @@ class RecordMaker:
                 if reason is not None:
                     records += self._task(time, vertex, index, "skipped", launch.attempt, reason)
                 else:
-                    records += self._task(time, vertex, index, "succeeded", launch.attempt, exit=code)
+                    warned = self._warned.pop((vertex, index), "")
+                    records += self._task(time, vertex, index, "succeeded", launch.attempt, warned, code)
                     if self._wide[vertex].restart is RestartPolicy.ALWAYS:
                         self._ended_well.add((vertex, index))
         return records
