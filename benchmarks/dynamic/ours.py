@@ -46,6 +46,13 @@ def _session() -> weft.Session:
     return weft.Session(backend="threads", workers=WORKERS)
 
 
+def close_session() -> None:
+    """Close the session that the cases share, if one is open; the next case opens another."""
+    if _session.cache_info().currsize:
+        _session().close()
+        _session.cache_clear()
+
+
 def _timed(graph: weft.Graph, node: weft.VertexHandle) -> tuple[float, Any, Any]:
     """Run a graph; return its seconds, the value of `node` and the picture of the job."""
     begin = time.perf_counter()

@@ -21,6 +21,13 @@ from weft.testing.trial import run_graph
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module", autouse=True)
+def session_of_the_cases():
+    """Close the session that the cases share: while it is open, arrays of later tests warn of it."""
+    yield
+    ours.close_session()
+
+
 def test_every_row_has_a_case_and_a_name_of_its_own():
     assert {spec.ours.case for spec in dynamic.SPECS} == set(ours.CASES)
     names = [spec.name for specs in command.SUITES.values() for spec in specs]

@@ -46,6 +46,13 @@ def session(request):
         yield made
 
 
+@pytest.fixture
+def here():
+    """A session that computes here: that of the module may be open, on processes, since its last test ran."""
+    with wt.Session(workers=2, direct=True):
+        yield
+
+
 CALLS: dict[str, Any] = {
     "negative": lambda a, b, x: -a,
     "abs": lambda a, b, x: abs(a),
@@ -135,6 +142,7 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("of", ["weft", "numpy"])
 def test_functions_take_sparse_arrays(name, of, seed):
@@ -207,6 +215,7 @@ REAL: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", REAL)
 def test_sparse_arrays_equal_dense_ones(name, seed):
     for number in range(seed, seed + COUNT):
