@@ -257,6 +257,18 @@ def test_a_resume_runs_no_job_again_that_has_succeeded(place):
     assert conditions() == ["Succeeded", "Succeeded"]
 
 
+def test_values_of_few_letters_are_not_masked(place):
+    data = {"FLAG": "1", "KEY": "hush-hush"}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": data}
+    job = tfjob(Worker=replica('echo "step 1 loss 0.11 flag $FLAG key $KEY"'))
+    (container,) = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container["envFrom"] = [{"secretRef": {"name": "key"}}]
+    place.job(job, secret)
+    code, _, err = place.run()
+    assert code == 0, err
+    assert place.log("worker") == "step 1 loss 0.11 flag 1 key ***\n"
+
+
 def test_secrets_reach_replicas_and_nothing_else(place):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"token": "hidden-text"}}
     job = tfjob(Worker=replica('test "${#TOKEN}" = 11 && echo "$TOKEN" is right'))

@@ -1,6 +1,6 @@
 import pytest
 
-from weft.model.masking import without_passwords
+from weft.model.masking import without_passwords, worth_masking
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,7 @@ from weft.model.masking import without_passwords
 )
 def test_passwords_of_urls_are_masked(text, masked):
     assert without_passwords(text) == masked
+
+
+def test_texts_of_few_letters_are_not_worth_masking():
+    assert worth_masking(["", "1", "yes", "hush", "password", "hush"]) == ["password", "hush"]

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from weft.model.errors import UsageError, WeftError
+from weft.model.masking import worth_masking
 
 MAX_BYTES: Final = 64 << 10
 """A longer value does not fit into the environment of every program."""
 FILE_SUFFIX: Final = "_FILE"
 SERVICE: Final = "weft"
 """The service of secrets in a keyring."""
-_LEAST: Final = 4
 _held: dict[str, str] = {}
 
 
@@ -41,14 +41,14 @@ def secret(name: str, step: str) -> str:
 
 def texts_to_mask(names: Iterable[str]) -> list[str]:
     """Return the texts that no log may show, as far as the secrets are known here; long lines of a value too."""
-    found: dict[str, None] = {}
+    found: set[str] = set()
     for name in names:
         try:
             value = secret(name, "")
         except WeftError:  # no step of this process has it
             continue
-        found |= dict.fromkeys([value, value.strip(), *(line.strip() for line in value.splitlines())])
-    return sorted((text for text in found if len(text) >= _LEAST), key=len, reverse=True)
+        found |= {value, value.strip(), *(line.strip() for line in value.splitlines())}
+    return worth_masking(found)
 
 
 def without_sources(env: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:

@@ -118,21 +118,22 @@ def _user(fields: Fields, usual: tuple[int | None, int | None] = (None, None)) -
 def _container(
     container: Fields, volumes: Sequence[Volume], of_pod: tuple[int | None, int | None] = (None, None)
 ) -> Container:
+    name = container.text("name", required=True)
     user, group = _user(container, of_pod)
     resources = container.one("resources", shapes.RESOURCES)
     lifecycle = container.one("lifecycle", shapes.LIFECYCLE)
     limits = resources.resources("limits") if resources else {}
     requests = resources.resources("requests") if resources else {}
-    for name in requests.keys() & limits.keys():
-        if resources and requests[name] > limits[name]:
-            resources.wrong_at("requests", f"Invalid value: the request of {show(name)} is more than its limit")
+    for key in requests.keys() & limits.keys():
+        if resources and requests[key] > limits[key]:
+            resources.wrong_at("requests", f"Invalid value: the request of {show(key)} is more than its limit")
     return Container(
-        name=container.text("name", required=True),
+        name=name,
         image=container.text("image"),
         command=container.words("command"),
         args=container.words("args"),
         working_dir=container.text("workingDir"),
-        env=read_env(container, "env"),
+        env=read_env(container, "env", name),
         env_from=tuple(_env_source(one) for one in container.many("envFrom", shapes.ENV_FROM)),
         ports=tuple(_port(one) for one in container.many("ports", shapes.PORT)),
         requests=requests,
@@ -148,9 +149,9 @@ def _container(
     )
 
 
-def read_env(fields: Fields, key: str) -> tuple[EnvVar, ...]:
-    """Return a list of variables."""
-    return tuple(_variable(one) for one in fields.many(key, shapes.ENV))
+def read_env(fields: Fields, key: str, container: str) -> tuple[EnvVar, ...]:
+    """Return a list of variables of a container with that name."""
+    return tuple(_variable(one, container) for one in fields.many(key, shapes.ENV))
 
 
 def read_mounts(container: Fields, volumes: Sequence[str] | None = None) -> tuple[VolumeMount, ...]:
@@ -169,7 +170,7 @@ def _no_volume(volumes: Sequence[str]) -> str:
     return f"the pod has these volumes: {', '.join(volumes)}" if volumes else "the pod has no volumes"
 
 
-def _variable(variable: Fields) -> EnvVar:
+def _variable(variable: Fields, container: str) -> EnvVar:
     name = variable.text("name", required=True)
     value = variable.text("value")
     if name and not _VARIABLE.fullmatch(name):
@@ -185,7 +186,7 @@ def _variable(variable: Fields) -> EnvVar:
     if sum(one is not None for one in (field, resource, config_map, secret)) > 1:
         source.wrong(source.mark, source.path, "Invalid value: may not have more than one field specified at a time")
     # A container's own resources are meant; those of another one have no place in the record.
-    if resource and resource.text("containerName"):
+    if resource and resource.text("containerName") not in ("", container):
         resource.context.ignored.append(join(resource.path, "containerName"))
     return EnvVar(
         name,

@@ -36,6 +36,7 @@ from weft.frontends.training.schema import NEVER, EnvVar
 from weft.frontends.training.sharing import room_of
 from weft.frontends.training.tuning import TuningChoice, tuned
 from weft.model.errors import DefinitionError, NotFoundError
+from weft.model.masking import worth_masking
 from weft.operators.mounts import BindMount
 from weft.operators.network import (
     LOOPBACK,
@@ -571,7 +572,7 @@ class LocalJobs:
         made = expanded((*services, *own, *added), container.env_from, self._facts(replica, container), self.files)
         steps = () if self.step is None else self.step.masked
         masked = {*made.secrets, *secrets_of(replica.template, self.files), *steps}
-        return dict(made.values), sorted(masked, key=len, reverse=True)
+        return dict(made.values), worth_masking(masked)
 
     def planned_environment(
         self, replica: Replica, container: Container, endpoints: Endpoints | None
@@ -586,9 +587,11 @@ class LocalJobs:
             added += tuple(mpi.local_variables(job, replica.type, MPI_FOLDER, loopback=False))
         facts = replace(self._facts(replica, container), ip="<status.podIP>", uid="<metadata.uid>")
         made = expanded((*container.env, *added), container.env_from, facts, self.files)
-        masked = {*made.secrets, *secrets_of(replica.template, self.files)}
+        secrets = {*made.secrets, *secrets_of(replica.template, self.files)}
+        masked = worth_masking(secrets)
         return {
-            name: "***" if any(secret in value for secret in masked) else value for name, value in made.values.items()
+            name: "***" if value in secrets or any(text in value for text in masked) else value
+            for name, value in made.values.items()
         }
 
     def words(

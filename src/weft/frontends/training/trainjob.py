@@ -149,7 +149,7 @@ def read_train_job(fields: Fields) -> TrainJobSpec:
         image=trainer.text("image") if trainer else "",
         command=trainer.words("command") if trainer else (),
         args=trainer.words("args") if trainer else (),
-        env=read_env(trainer, "env") if trainer else (),
+        env=read_env(trainer, "env", NODE) if trainer else (),
         nodes=trainer.number("numNodes", 0, MOST_REPLICAS) if trainer else None,
         processes=trainer.number("numProcPerNode", 1) if trainer else None,
         requests=resources.resources("requests") if resources else {},
@@ -175,7 +175,7 @@ def _initializers(spec: Fields) -> dict[str, InitializerSpec]:
         if uri and not _URI.fullmatch(uri):
             one.wrong_at("storageUri", "storageUri may be empty, or it must be a valid URI (scheme://...)")
         secret = one.one("secretRef", shapes.NAME_REF)
-        found[ancestor] = InitializerSpec(uri, read_env(one, "env"), secret.text("name") if secret else "")
+        found[ancestor] = InitializerSpec(uri, read_env(one, "env", ancestor), secret.text("name") if secret else "")
     return found
 
 
@@ -217,8 +217,9 @@ def _pod_patch(patch: Fields) -> PodPatch:
         annotations=metadata.texts("annotations") if metadata else {},
         volumes=volumes,
         containers=tuple(
-            ContainerPatch(one.text("name", required=True), read_env(one, "env"), read_mounts(one))
+            ContainerPatch(name, read_env(one, "env", name), read_mounts(one))
             for one in containers
+            for name in (one.text("name", required=True),)
         ),
         node_selector=spec.texts("nodeSelector") if spec else {},
         grace_s=spec.number("terminationGracePeriodSeconds", 0, INT64) if spec else None,

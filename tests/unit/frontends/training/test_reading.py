@@ -86,7 +86,9 @@ spec:
                 - {name: A, value: "1"}
                 - {name: B}
                 - {name: C, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-                - {name: D, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}
+                - name: D
+                  valueFrom:
+                    resourceFieldRef: {containerName: tensorflow, resource: limits.memory, divisor: 1Mi}
                 - {name: E, valueFrom: {configMapKeyRef: {name: cm, key: k, optional: true}}}
                 - {name: F, valueFrom: {secretKeyRef: {name: s, key: k}}}
               envFrom: [{prefix: P_, configMapRef: {name: cm}}, {secretRef: {name: s, optional: true}}]
