@@ -106,6 +106,100 @@ def test_a_late_value_of_csv_is_neither_rounded_nor_cut(context, tmp_path, usual
     assert context.sql("SELECT v FROM t WHERE k = 7").rows() == [(read,)]
 
 
+@pytest.mark.parametrize(
+    ("usual", "late", "read"),
+    [
+        ("98765", "01234", "01234"),
+        ("98765", "+5", "+5"),
+        ("98765", "1_000", "1_000"),
+        ("98765", "0x10", "0x10"),
+        ("98765", "-05", "-05"),
+        ("98765", "1e3", 1000.0),
+        ("98765", "-0", 0),
+        ("98765", " 5", 5),
+        ("2024-01-01 02:00:00", "2024-01-01 02:00:00+05:00", "2024-01-01 02:00:00+05:00"),
+        ("2024-01-01 02:00:00", "2024-01-01 02:00:00Z", "2024-01-01 02:00:00Z"),
+    ],
+)
+def test_a_late_value_of_csv_is_not_written_otherwise(context, tmp_path, usual, late, read):
+    (tmp_path / "t.csv").write_text("k,v\n" + f"1,{usual}\n" * MANY + f"7,{late}\n")
+    context.register("t", str(tmp_path / "t.csv"))
+    assert context.sql("SELECT v FROM t WHERE k = 7").rows() == [(read,)]
+
+
+@pytest.mark.parametrize(
+    ("values", "of"),
+    [
+        (["12345678901234567890", "12345678901234567891"], "HUGEINT"),
+        (["12345678901234567890", "1.5"], "VARCHAR"),
+        (["1" * 40, "1" * 39 + "2"], "VARCHAR"),
+        (["100000000000000000000", "0.5"], "DOUBLE"),  # exact as it is
+        (["2024-03-31 01:30:00.123456789", "2024-03-31 01:30:00.123456790"], "TIMESTAMP_NS"),
+        (["2024-03-31 01:30:00.123456789", "1066-03-31 01:30:00"], "VARCHAR"),
+    ],
+)
+def test_values_of_csv_with_more_digits_than_a_type_keep_them(context, tmp_path, values, of):
+    (tmp_path / "t.csv").write_text("id,n\n" + "".join(f"{value},1\n" for value in values))
+    context.register("t", str(tmp_path / "t.csv"))
+    assert context.sql("SELECT id FROM t").types == [of]
+    assert context.sql("SELECT count(DISTINCT id) FROM t").rows() == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("ticket,hours\n1201,3\n#1202,4\n1203,5\n", [("1201", 3), ("#1202", 4), ("1203", 5)]),
+        ("n,tag\n1,#a\n2,#b\n#,x\n", [("1", "#a"), ("2", "#b"), ("#", "x")]),
+    ],
+)
+def test_csv_rows_that_begin_with_a_hash_are_no_comments(context, tmp_path, text, rows):
+    (tmp_path / "t.csv").write_text(text)
+    context.register("t", str(tmp_path / "t.csv"))
+    assert context.sql("FROM t").rows() == rows
+
+
+def test_comments_of_csv_are_told(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n# note\n3,4\n")
+    with weft.SqlContext(allow=[tmp_path]) as context:
+        with pytest.raises(DefinitionError, match="line 3 has 1, and the first line 2") as error:
+            context.register("t", str(path))
+        read = f"FROM read_csv('{path}', comment = '#')"
+        assert read in error.value.hint
+        assert context.sql(read).rows() == [(1, 2), (3, 4)]
+        path.write_text("# made by x\na,b\n1,2\n")
+        with pytest.warns(UserWarning, match="line 1 is no row .*'# made by x'"):
+            context.register("t", str(path))
+
+
+@pytest.mark.parametrize("late", [0, MANY])
+def test_an_empty_text_of_csv_is_not_null(context, tmp_path, late):
+    (tmp_path / "t.csv").write_text("a,b\n" + '1,"x"\n' * late + '1,""\n2,\n3,x\n')
+    context.register("t", str(tmp_path / "t.csv"))
+    assert context.sql("SELECT a, b FROM t WHERE b = '' OR a = 2 ORDER BY a").rows() == [(1, ""), (2, None)]
+
+
+def test_numbers_of_csv_may_be_missing_in_quotes(context, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('"a","b"\n"1",""\n"2","5"\n')
+    context.register("t", str(path))
+    assert context.sql("FROM t ORDER BY a").rows() == [(1, None), (2, 5)]
+    path.write_text('"a","b","c"\n"1","","x"\n"2","5",""\n')
+    with pytest.warns(UserWarning, match='"" is NULL in all columns, also in the texts c, since it stands in b'):
+        context.register("t", str(path))
+    assert context.sql("FROM t ORDER BY a").rows() == [(1, None, "x"), (2, 5, None)]
+
+
+@pytest.mark.parametrize("count", [10, 30])
+def test_many_csv_files_have_the_types_of_all(context, tmp_path, count):
+    for at in range(count):
+        (tmp_path / f"{at:02}.csv").write_text(f"a,b\n{'N/A' if at == count - 1 else at},x\n")
+    context.register("t", str(tmp_path))
+    query = context.sql("SELECT a FROM t")
+    assert query.types == ["VARCHAR"]
+    assert {a for (a,) in query.rows()} == {"N/A", *map(str, range(count - 1))}
+
+
 @pytest.mark.parametrize(("usual", "late", "read"), [(1, 1.7, 1.7), ({"x": 1}, {"x": 1.7}, {"x": 1.7}), (True, 3, "3")])
 def test_a_late_value_of_json_is_not_rounded(context, tmp_path, usual, late, read):
     lines = [json.dumps({"k": 1, "v": usual})] * MANY + [json.dumps({"k": 7, "v": late})]
@@ -250,6 +344,15 @@ def test_columns_of_later_csv_files_are_not_left_out(tmp_path):
     (tmp_path / "b.csv").write_text("k,w\n2,9\n")
     with weft.SqlContext() as context, pytest.raises(DefinitionError, match=r"b\.csv has w, and .*a\.csv has not"):
         context.register("t", str(tmp_path))
+
+
+@pytest.mark.parametrize("end", ["jsonl", "ndjson.gz"])
+def test_json_lines_are_written_by_the_end_of_a_path(tmp_path, end):
+    path = tmp_path / f"o.{end}"
+    weft.sql("SELECT unnest([1, 2]) AS a").write_json(path)
+    text = path.read_bytes()
+    lines = (gzip.decompress(text) if end.endswith("gz") else text).decode().splitlines()
+    assert list(map(json.loads, lines)) == [{"a": 1}, {"a": 2}]
 
 
 # ----------------------------------------------------------------------------------------------------- tables and names

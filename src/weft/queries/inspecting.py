@@ -18,6 +18,7 @@ import duckdb
 
 from weft.frontends.sql.expressions import identifier, literal
 from weft.frontends.sql.mistakes import unreadable
+from weft.frontends.sql.tables import CSV
 from weft.model.errors import DefinitionError
 from weft.model.wording import counted
 from weft.queries.advice import misfit_hint
@@ -201,7 +202,7 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Non
     for file in table.files:
         try:
             row = connection.execute(
-                "SELECT Delimiter, SkipRows, HasHeader, Columns FROM sniff_csv($1)", [file]
+                "SELECT Delimiter, SkipRows, HasHeader, Columns FROM sniff_csv($1, comment = '')", [file]
             ).fetchone()
         except duckdb.InvalidInputException:  # DuckDB finds no form of the file, and names no line
             for separator in _SEPARATORS:
@@ -219,7 +220,7 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Non
             continue
         with _text(file) as lines:
             left_out = [line.strip() for line in islice(lines, skipped)]
-        if all(not line or line.startswith("#") for line in left_out):
+        if not any(left_out):
             continue
         lengths = [len(values) for values in csv.reader(left_out, delimiter=separator) if values]
         if not has_header or any(one == other > 1 for one, other in pairwise(lengths)):
@@ -227,7 +228,7 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Non
             raise _unequal(table, file, f"the first {counted(skipped, 'line')}, and those behind", skipped)
         warnings.warn(
             f"table {table.name}: {_no_rows(skipped)} of {_place(file)}, where lines have "
-            f"{counted(len(names), 'value')} later: {left_out[0]!r}",
+            f"{counted(len(names), 'value')} later: {next(filter(None, left_out))!r}",
             UserWarning,
             stacklevel=2,
         )
@@ -265,7 +266,7 @@ def _check_lengths(table: FileTable, file: str, separator: str, skipped: int = 0
         for values in lines:
             if values and len(values) != len(head):
                 told = f"line {lines.line_num} has {len(values)}, and the first line {len(head)}"
-                raise _unequal(table, file, told, skipped)
+                raise _unequal(table, file, told, skipped, comment=values[0].startswith("#"))
 
 
 @contextmanager
@@ -286,14 +287,15 @@ def _no_rows(lines: int) -> str:
     return "line 1 is no row" if lines == 1 else f"lines 1 to {lines} are no rows"
 
 
-def _unequal(table: FileTable, file: str, what: str, skipped: int = 0) -> DefinitionError:
+def _unequal(table: FileTable, file: str, what: str, skipped: int = 0, *, comment: bool = False) -> DefinitionError:
     """Return the error of lines with unequal numbers of values, of which DuckDB would not read the first `skipped`."""
     place = literal(_place(file))
-    preamble = f" If {_no_rows(skipped)}: FROM read_csv({place}, skip = {skipped})."
+    others = f" If {_no_rows(skipped)}: FROM read_csv({place}, skip = {skipped})." if skipped else ""
+    others += f" If lines that begin with # are comments: FROM read_csv({place}, comment = '#')." if comment else ""
     return DefinitionError(
         f"the table {table.name} cannot be read: lines of {_place(file)} have different numbers of values: {what}",
         hint="Correct the file, or read it by the text, in a granted folder, with NULL for missing values: "
-        f"FROM read_csv({place}, header = true, null_padding = true).{preamble if skipped else ''}",
+        f"FROM read_csv({place}, header = true, null_padding = true).{others}",
     )
 
 
@@ -307,18 +309,60 @@ def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection) -> 
     if any(map(is_url, table.files)):  # they would be fetched twice
         return table
     types = {name: of for name, of in types.items() if name not in _folder_columns(table)}
-    misfits = _json_misfits(types) if table.reader == "read_json" else _csv_misfits(types)
-    if not misfits:
-        return table
+    return (
+        _of_all_csv(table, connection, types) if table.reader == "read_csv" else _of_all_json(table, connection, types)
+    )
+
+
+def _of_all_json(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> FileTable:
+    misfits = _json_misfits(types)
+    texts = ", ".join(f"{literal(name)}: 'JSON'" for name in types if name in misfits)
     paths = ", ".join(map(literal, table.files))
-    if table.reader == "read_json":
-        texts = ", ".join(f"{literal(name)}: 'JSON'" for name in types if identifier(name) in misfits)
-        read = f"read_json([{paths}], columns = {{{texts}}}, hive_partitioning = false)"
-    else:
-        merged = ", union_by_name = true" if table.hive else ""
-        read = f"read_csv([{paths}], all_varchar = true, hive_partitioning = false{merged})"
-    found = connection.execute(f"SELECT 1 FROM {read} WHERE {' OR '.join(misfits.values())} LIMIT 1").fetchone()
-    return table if found is None else replace(table, sampled=False)
+    read = f"read_json([{paths}], columns = {{{texts}}}, hive_partitioning = false)"
+    return replace(table, sampled=False) if _found(connection, read, misfits) else table
+
+
+def _of_all_csv(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> FileTable:
+    """Return a table in CSV files whose types change no value: of a sample, else of all rows, else named ones."""
+    paths = ", ".join(map(literal, table.files))
+    merged = ", union_by_name = true" if table.hive else ""
+    options = f"{CSV}, all_varchar = true, allow_quoted_nulls = false, hive_partitioning = false{merged}"
+    read = f"read_csv([{paths}]{options})"
+    values = {name: of for name, of in types.items() if of != "VARCHAR"}
+    empty = _found(connection, read, {name: f"{identifier(name)} = ''" for name in values})
+    if empty and (
+        lost := _found(connection, read, {name: f"{identifier(name)} = ''" for name in types if name not in values})
+    ):
+        warnings.warn(
+            f'table {table.name}: "" is NULL in all columns, also in the texts {", ".join(lost)}, since it stands '
+            f"in {', '.join(empty)}, which has no texts. Write missing values as nothing, without quotes",
+            UserWarning,
+            stacklevel=2,
+        )
+    table = replace(table, quoted_nulls=bool(empty))
+    if not (wrong := _found(connection, read, _csv_misfits(values))):
+        return table
+    if any(_NAMED[values[name]] is None for name in wrong):
+        table = replace(table, sampled=False)
+        rows = connection.sql(f"FROM {table.rows_of(table.files)}")
+        types = dict(zip(rows.columns, map(str, rows.types), strict=True))
+        wrong = _found(connection, read, _csv_misfits({name: types[name] for name in values if name in types}))
+    named = []
+    for name in wrong:
+        column, of = identifier(name), _NAMED[types[name]] or "VARCHAR"
+        inexact = f"{column} <> '' AND coalesce(TRY_CAST({column} AS {of})::VARCHAR <> trim({column}), true)"
+        if of == "TIMESTAMP_NS":
+            inexact = f"{column} <> '' AND TRY_CAST({column} AS {of}) IS NULL OR {_zone(column)}"
+        named.append((name, "VARCHAR" if of != "VARCHAR" and _found(connection, read, {name: inexact}) else of))
+    return replace(table, types=tuple(named))
+
+
+def _found(connection: duckdb.DuckDBPyConnection, read: str, conditions: Mapping[str, str]) -> list[str]:
+    """Return the columns of which a row meets the condition."""
+    if not conditions:
+        return []
+    row = connection.execute(f"SELECT {', '.join(f'bool_or({one})' for one in conditions.values())} FROM {read}")
+    return [name for name, met in zip(conditions, row.fetchone() or (), strict=True) if met]
 
 
 def _folder_columns(table: FileTable) -> set[str]:
@@ -327,16 +371,37 @@ def _folder_columns(table: FileTable) -> set[str]:
     return {folder.partition("=")[0] for folder in folders if "=" in folder}
 
 
+_NAMED: Final[Mapping[str, str | None]] = {
+    **dict.fromkeys((*_BITS, "DATE")),
+    "DOUBLE": "HUGEINT",
+    "TIMESTAMP": "TIMESTAMP_NS",
+}
+"""What holds the values that a type of DuckDB changes; None: the type that all rows give, else text."""
+
+
 def _csv_misfits(types: Mapping[str, str]) -> dict[str, str]:
-    """Return the conditions of texts that DuckDB would round or cut, by columns: 1.5 in integers, times in dates."""
+    """Return the conditions of texts that DuckDB would change, by columns: 1.5 or 007 in integers, times in dates."""
     found = {}
     for name, of in types.items():
         column = identifier(name)
         if of in _BITS:
-            found[column] = _with_fraction(column)
+            found[name] = f"TRY_CAST({column} AS {of})::VARCHAR <> trim({column}) AND trim({column}) <> '-0'"
         elif of == "DATE":
-            found[column] = f"contains({column}, ':')"
+            found[name] = f"contains({column}, ':')"
+        elif of == "DOUBLE":
+            whole = f"TRY_CAST({column} AS HUGEINT)"
+            found[name] = (
+                f"length({column}) > 15 AND regexp_full_match({column}, '\\s*-?[0-9]{{16,}}\\s*') "
+                f"AND coalesce(TRY_CAST(TRY_CAST({column} AS DOUBLE) AS HUGEINT) <> {whole}, true)"
+            )
+        elif of == "TIMESTAMP":
+            found[name] = f"regexp_matches({column}, '[.][0-9]{{6}}[0-9]*[1-9]') OR {_zone(column)}"
     return found
+
+
+def _zone(text: str) -> str:
+    """Return the condition of a time with a zone, which a TIMESTAMP has not."""
+    return f"regexp_matches({text}, ':[0-9]{{2}}([.][0-9]+)?\\s*([+-][0-9]{{2}}(:?[0-9]{{2}})?|Z|UTC)\\s*$')"
 
 
 def _with_fraction(text: str) -> str:
@@ -349,9 +414,9 @@ def _json_misfits(types: Mapping[str, str]) -> dict[str, str]:
     for name, of in types.items():
         column = identifier(name)
         if _INTEGER.search(of):
-            found[column] = _with_fraction(f"{column}::VARCHAR")
+            found[name] = _with_fraction(f"{column}::VARCHAR")
         elif of == "BOOLEAN":
-            found[column] = f"{column}::VARCHAR NOT IN ('true', 'false', 'null')"
+            found[name] = f"{column}::VARCHAR NOT IN ('true', 'false', 'null')"
     return found
 
 
@@ -361,9 +426,9 @@ _INTEGER: Final = re.compile(r"\bU?(?:BIG|HUGE)INT\b")
 def _check_csv_names(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> None:
     """DefinitionError: a CSV file has columns that the first one has not, which DuckDB leaves out."""
     paths = ", ".join(map(literal, table.files))
-    merged = connection.sql(f"FROM read_csv([{paths}], union_by_name = true)").columns
+    merged = connection.sql(f"FROM read_csv([{paths}]{CSV}, union_by_name = true)").columns
     if len(merged) > len(types):
-        kinds = [_columns(connection, f"read_csv({literal(file)})") for file in table.files]
+        kinds = [_columns(connection, f"read_csv({literal(file)}{CSV})") for file in table.files]
         _check_names(table, table.files, kinds)
 
 

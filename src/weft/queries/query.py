@@ -71,6 +71,8 @@ BATCH_ROWS: Final = 65_536
 MOST_BATCH_ROWS: Final = (1 << 31) - 1
 """The rows of one batch, at most: places in Arrow's texts have 31 bits."""
 ROWS: Final = "weft_rows"
+_LINES: Final = re.compile(r"\.(?:jsonl|ndjson)(?:\.(?:gz|zst))?$", re.IGNORECASE)
+"""The end of a file with a JSON object in each line."""
 _INTERVAL: Final = pa.month_day_nano_interval()
 _OF_DUCKDB: Final = re.compile(r"[A-Z][A-Za-z -]* Error: ")
 """The beginning of an error of DuckDB, with its class."""
@@ -392,6 +394,8 @@ class Query:
     def write_json(self, path: str | os.PathLike[str], compression: str = "auto") -> None:
         """Write the rows to a file as an array of JSON objects, in batches; `path` may be a URL of fsspec.
 
+        A path that ends in `.jsonl` or `.ndjson`, also before the end of a compression, gets an object in each line.
+
         `compression` is "none", "gzip", "zstd" or "auto", by the end of the path. UsageError: another one. An earlier
         file stays until all rows are written.
         """
@@ -404,12 +408,13 @@ class Query:
             file = undo.enter_context(pa.output_stream(place, compression=known[compression]))
             connection.register(ROWS, reader)
             objects = connection.execute(f"SELECT CAST(to_json({ROWS}) AS VARCHAR) FROM {ROWS}")
-            before = b"["
+            lines = _LINES.search(os.fspath(path)) is not None
+            before, between, end = (b"", b"", b"") if lines else (b"[\n\t", b",\n\t", b"\n]\n")
             for batch in objects.to_arrow_reader(BATCH_ROWS):
                 for text in batch.column(0).to_pylist():
-                    file.write(before + b"\n\t" + text.encode())
-                    before = b","
-            file.write(b"\n]\n" if before == b"," else b"[\n]\n")
+                    file.write(before + text.encode() + (b"\n" if lines else b""))
+                    before = between
+            file.write(b"[\n]\n" if before == b"[\n\t" else end)
 
     def schema(self) -> pa.Schema:
         """Return the columns with their types of Arrow."""

@@ -49,7 +49,7 @@ def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, A
                 context.register(table, _file(table, path))
             values = {key: value for key, value in params["parameters"].items() if f"${key}" in _asked(text)}
             query = context.run_text(text, values or None, "whole", None)
-            _write(ctx, query, output, options.get("format") or _format_of(output))
+            _write(ctx, query, output, options.get("format") or "parquet")
     except (RunCancelledError, TaskError):
         raise
     except WeftError as error:
@@ -115,10 +115,6 @@ def _output(options: Mapping[str, Any], outputs: Mapping[str, str]) -> str:
         known = ", ".join(outputs) or "none"
         raise NotFoundError(f"the output {name!r} of the query is none of the step: {known}", hint="Set with.output.")
     return outputs[name]
-
-
-def _format_of(path: str) -> str:
-    return "csv" if path.lower().endswith(".csv") else "parquet"
 
 
 # ------------------------------------------------------------------------------------------------------- the options

@@ -48,6 +48,8 @@ class ViewTable:
 
 NAN: Final = ", can_have_nan = true"
 """The bounds that Parquet keeps of floats leave NaN out; without this option DuckDB drops rows by them."""
+CSV: Final = ", comment = '', files_to_sniff = -1"
+"""DuckDB would take lines that begin with # for comments, and the types of ten files for those of all."""
 _FLOAT: Final = re.compile(r"\b(?:FLOAT|DOUBLE|VARIANT)\b")
 _PLACES: Final = ("file_index", "filename", "file_row_number")
 """Columns that DuckDB gives to each row of files, unless the files have one of that name."""
@@ -73,6 +75,10 @@ class FileTable:
     """Whether the files have different types for a column, each of which the type of the table holds."""
     sampled: bool = True
     """Whether the types are those of a sample of the rows, where a file has none; else all rows are looked at."""
+    types: tuple[tuple[str, str], ...] = ()
+    """The types of columns of CSV files that DuckDB would give another type, which changes values."""
+    quoted_nulls: bool = True
+    """Whether `""` in a CSV file is NULL: it is in numbers, and an empty text is no number."""
     place: str = ""
     """The column with the place of a row, by which rows with floats are filtered: see `with_columns`."""
 
@@ -93,9 +99,13 @@ class FileTable:
         options = ", hive_partitioning = true" if self.hive else ""
         options += ", union_by_name = true" if self.hive or self.merged else ""
         options += NAN if self.reader == "read_parquet" else ""
+        if self.reader == "read_csv":
+            options += f"{CSV}, allow_quoted_nulls = {'true' if self.quoted_nulls else 'false'}"
+        if self.types:
+            options += f", types = {{{', '.join(f'{literal(name)}: {literal(of)}' for name, of in self.types)}}}"
         if not self.sampled:
-            files_too = "files_to_sniff = -1" if self.reader == "read_csv" else f"maximum_sample_files = {len(files)}"
-            options += f", sample_size = -1, {files_too}"
+            files_too = f", maximum_sample_files = {len(files)}" if self.reader == "read_json" else ""
+            options += f", sample_size = -1{files_too}"
         rows = f"{self.reader}([{paths}]{options})"
         return f"(FROM {rows} WHERE {self.place} IS NOT NULL)" if self.place else rows
 
