@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import math
 import os
 import pickle
 import re
@@ -619,3 +620,39 @@ def test_the_parts_of_a_source_are_checked(chunk_size):
     with pytest.raises(WeftError, match=r"the Wrong that is read gave shape"):
         wt.from_array(Wrong(np.zeros((20, 10))), chunk_size=chunk_size).mean().fetch()
     assert wt.from_array(Wrong(np.ones((100, 10), "f4")), chunk_size=chunk_size).fetch().dtype == np.float64
+
+
+class LazyArray:
+    """An array as dask has them: slices are lazy, and only `numpy.asarray` computes one."""
+
+    def __init__(self, values, chunks, shape=None) -> None:
+        self.values, self.chunks = values, chunks
+        self.dtype, self.shape = values.dtype, shape or values.shape
+
+    def __dask_graph__(self):
+        raise AssertionError("nobody needs the graph")
+
+    def __getitem__(self, index):
+        return LazyArray(self.values[index], self.chunks)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+    def __array_ufunc__(self, ufunc, method, *args, **kwargs):
+        return NotImplemented
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_lazy_arrays_of_other_libraries_are_computed_part_by_part(backend):
+    with wt.Session(workers=2, backend=backend):
+        found = wt.from_array(LazyArray(X, ((5, 15), (14,))))
+        assert found.chunks == ((5, 15), (14,))
+        np.testing.assert_allclose(found.sum(axis=0).fetch(), X.sum(axis=0))
+        np.testing.assert_allclose((found @ found.T).fetch(), X @ X.T)
+        np.testing.assert_array_equal(found[3:6].fetch(), X[3:6])
+    assert wt.from_array(LazyArray(X, ((5, 15), (14,))), chunk_size=10).chunks == ((10, 10), (10, 4))
+
+
+def test_lazy_arrays_of_unknown_lengths_are_told():
+    with pytest.raises(ValueError, match=r"array is LazyArray .* lengths yet: give array.compute_chunk_sizes\(\)"):
+        wt.from_array(LazyArray(X, ((math.nan,), (14,)), (math.nan, 14)))

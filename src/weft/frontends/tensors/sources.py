@@ -70,9 +70,7 @@ def part_of(array: Any, place: ChunkPlace) -> Any:
             f"the {type(array).__name__} that is read gave shape {np.shape(part)} for a part of shape {place.shape}: "
             "load it again if it has changed since, or correct its shape"
         )
-    if isinstance(part, np.ndarray) and part.dtype != array.dtype:
-        return part.astype(array.dtype)
-    return part
+    return np.asanyarray(part, array.dtype)  # parts of other libraries' arrays may be lazy
 
 
 def _slice_of(place: ChunkPlace, source: ArraySource) -> Any:

@@ -124,12 +124,20 @@ def _unwrapped(obj: Any) -> Any:
 def from_array(array: Any, chunk_size: ChunkSize = None) -> Tensor:
     """Return an array over an object that takes slices: NumPy, a memory map, Zarr, HDF5. It is read on demand.
 
-    Sparse arrays are taken as by `asarray`. TypeError: it takes none, or has masked elements.
+    Sparse arrays are taken as by `asarray`, and arrays of dask in their own chunks, each computed by the task that
+    reads it. TypeError: it takes none, or has masked elements. ValueError: its lengths are unknown.
     """
     if not isinstance(array, Tensor | np.ndarray) and hasattr(type(array), "nnz"):
         return asarray(array, chunk_size=chunk_size)
     if not all(hasattr(dense(array), name) for name in ("shape", "dtype", "__getitem__")):
         raise TypeError(f"array is {type(array).__name__}, without a shape and a dtype: give what takes slices")
+    if hasattr(type(array), "__dask_graph__"):
+        if any(size != size for size in array.shape):
+            raise ValueError(
+                f"array is {type(array).__name__} of shape {array.shape}, and dask does not know its lengths yet: give "
+                "array.compute_chunk_sizes()"
+            )
+        chunk_size = array.chunks if chunk_size is None else chunk_size  # others would compute them several times
     dtype = np.dtype(array.dtype)
     array = readable(array)
     return Tensor(sources.from_array(array, _grid(array.shape, dtype, chunk_size), dtype))
