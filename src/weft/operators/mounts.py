@@ -153,8 +153,8 @@ def _by_target(mounts: Sequence[BindMount]) -> dict[str, BindMount]:
     return {target: found[target] for target in sorted(found, key=lambda path: path.split("/"))}
 
 
-def _places(program: str) -> list[str]:
-    return [program] if "/" in program else [os.path.join(folder, program) for folder in os.get_exec_path()]
+def _places(program: str, folders: Sequence[str]) -> list[str]:
+    return [program] if "/" in program else [os.path.join(folder, program) for folder in folders]
 
 
 def _is_program(path: str) -> bool:
@@ -163,10 +163,10 @@ def _is_program(path: str) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _needed(program: str) -> tuple[str, ...]:
-    """Return the files that a program needs to start: the program and the C library."""
+def _needed(program: str, folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the files that a program, looked for in `folders`, needs to start: the program and the C library."""
     found = []
-    path = next(filter(_is_program, _places(program)), None)
+    path = next(filter(_is_program, _places(program, folders)), None)
     if path is not None:
         found += [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)), os.path.realpath(path)]
     with suppress(OSError), open("/proc/self/maps", "rb") as file:
@@ -188,7 +188,7 @@ class _Plan:
         self._name = name
         self._cwd = os.path.realpath(cwd)
         with _looking:
-            self._needed = _needed(program)
+            self._needed = _needed(program, tuple(os.get_exec_path()))
         own = (self._cwd, str(Path.home()), *sources)
         self._own = {path for path in map(os.path.realpath, own) if path != "/"}
 

@@ -131,9 +131,20 @@ class TestRefusals:
         folder = os.path.dirname(os.path.realpath(shutil.which("sh") or ""))
         assert planned(place, BindMount(str(place / "data"), folder)).binds == ((str(place / "data"), folder, False),)
 
+    def test_the_shell_is_the_first_one_on_the_path_of_this_moment(self, place, monkeypatch):
+        (place / "other").mkdir()
+        (place / "other" / "sh").symlink_to(os.path.realpath(shutil.which("sh") or ""))
+        told = []
+        for path in (f"{place}/other:{os.environ['PATH']}", os.environ["PATH"]):
+            monkeypatch.setenv("PATH", path)
+            error = impossible_mount([BindMount(str(place / "data"), f"{place}/other")], str(place / "work"), "step")
+            told.append("" if error is None else error.message)
+        assert f"would hide {place}/other/sh" in told[0]
+        assert told[1] == ""
+
     @pytest.mark.skipif(sys.platform != "linux", reason="what is loaded is known on Linux only")
     def test_so_must_what_is_loaded_for_all(self, place):
-        library = os.path.dirname(mounts._needed("sh")[-1])
+        library = os.path.dirname(mounts._needed("sh", tuple(os.get_exec_path()))[-1])
         assert "without which nothing can run" in refused(place, BindMount(str(place / "data"), library))
 
     def test_what_can_never_be_is_known_before_anything_is_there(self, place):
