@@ -24,6 +24,7 @@ from weft.engine.commands import (
     Stop,
     Weigh,
     Withdraw,
+    single_launches,
 )
 from weft.engine.events import (
     CancelRequested,
@@ -128,7 +129,7 @@ class Chaos:
         self.now += self.rng.choice([0.0, 0.0, 0.1, 1.0])
         events = tuple(replace(event, now=self.now) for event in events)
         self.log.extend(str(event) for event in events)
-        commands = self.master.handle(events)
+        commands = single_launches(self.master.handle(events))
         self.log.extend(f"    {command}" for command in commands)
         for command in commands:
             self.carry_out(command)

@@ -31,7 +31,7 @@ from weft.worker.run import run
 
 if TYPE_CHECKING:
     from weft.backends.local_jobs import LocalJob
-    from weft.engine.commands import MarkEnded, Publish, Reply, Restart, Weigh
+    from weft.engine.commands import Launch, LaunchEach, MarkEnded, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Clock, Job, Shell
     from weft.engine.provider import Provider
     from weft.store.api import ChunkPin, ChunkStore
@@ -263,6 +263,15 @@ class LocalBackend(ABC):
             self._helpers.put(partial(run_here, local, lease, self.tuning.target_s))
         except CapacityError as error:
             self.loop.post_later(local.job.id, local.report(lease, crashed(lease, error), self.loop.clock.now()))
+
+    @abstractmethod
+    def launch(self, job: Job, lease: Launch) -> None:
+        """See `Executor.launch`."""
+
+    def launch_each(self, job: Job, leases: LaunchEach) -> None:
+        """See `Executor.launch_each`."""
+        for lease in leases.each():
+            self.launch(job, lease)
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""

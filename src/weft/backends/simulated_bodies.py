@@ -175,11 +175,13 @@ class SimulatedBodies(SimulatedCluster):
             self._queued.append(action)
             self._changed.notify()
 
-    def _plan(self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0) -> None:
+    def _plan(
+        self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0, task: int = -1, worker: int = -1
+    ) -> None:
         if isinstance(what, _Running) and what.seconds >= FOREVER_S:
             return  # its thread may work while nothing is planned: the clock must not jump to its end
         with self._changed:
-            super()._plan(when, what, job, seconds)
+            super()._plan(when, what, job, seconds, task, worker)
             self._changed.notify()
 
     # --------------------------------------------------------------------------------------------------- bodies

@@ -26,8 +26,9 @@ from weft.worker.lease import WorkerLease
 from weft.worker.run import run
 
 if TYPE_CHECKING:
-    from weft.backends.node_jobs import NodeHost, NodeJob
+    from weft.backends.node_jobs import NodeHost
     from weft.engine.commands import Launch
+    from weft.engine.ports import Job
     from weft.store.folders import RunFolders
 
 _TARGET_S: Final = 1e9
@@ -71,7 +72,7 @@ class SimulatedWorkers(LocalBackend):
         host.net = self.node.net
         job.backend = host.begin(self.node)
 
-    def launch(self, job: NodeJob, lease: Launch) -> None:
+    def launch(self, job: Job, lease: Launch) -> None:
         """Plan the end of a lease, or the death of its worker before."""
         assert 0 <= lease.worker < BESIDE
         if lease.worker not in self._workers:

@@ -9,10 +9,12 @@ happen at random moments; a lost worker may be replaced.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from heapq import heappop, heappush
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from msgspec.structs import replace
 from weft.backends.simulated_nodes import ElasticProvider, fixed_nodes
 from weft.engine.events import (
     Done,
+    DoneEach,
     Failed,
     GaveBack,
     OutputLost,
@@ -37,7 +40,7 @@ from weft.model.records import as_dict
 
 if TYPE_CHECKING:
     from weft.backends.simulated_nodes import Elastic
-    from weft.engine.commands import Launch, MarkEnded, Publish, Reply, Restart, Weigh
+    from weft.engine.commands import Launch, LaunchEach, MarkEnded, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
     from weft.model.resources import Resources
@@ -74,8 +77,19 @@ class _Running:
         self.seconds = seconds
 
 
-_Entry = tuple[float, Any, "Job | None", float]
-"""The moment, the subject (a call, a `_Running`, or, of many, the `Launch`), and of a `Launch` its job and seconds."""
+_Entry = tuple[float, Any, "Job | None", float, int, int]
+"""The moment, the subject (a call, a `_Running`, or among many the number of a lease with one task, else its `Launch`),
+and of a lease among many its job, its seconds, its task (-1 if it has several) and its worker."""
+
+
+def _alike_until(jobs: Sequence[Job | None], tasks: Sequence[int], lo: int) -> int:
+    """Return the end of the entries from `lo` on that are leases of one task each, of the same job."""
+    hi = len(tasks)
+    with suppress(ValueError):
+        hi = tasks.index(-1, lo)
+    if jobs.count(jobs[lo]) < len(jobs):
+        hi = next((at for at in range(lo, hi) if jobs[at] is not jobs[lo]), hi)
+    return hi
 
 
 class _Race:
@@ -138,7 +152,8 @@ class Simulator:
         self._size = None if callable(nbytes) else nbytes
         self._value = value
         self._usual = not (self._faulty or self.tuning.backups)  # every lease ends as planned
-        plainly = type(self)._done is Simulator._done and self._size is not None and value is None and not track
+        as_here = type(self)._done is Simulator._done and type(self).launch is Simulator.launch
+        plainly = as_here and self._size is not None and value is None and not track
         self._many = self._usual and plainly and tick_s > 0 and check is None  # leases need no record
         self._speeds = speeds
         self._alike = speeds is None and type(self)._duration is Simulator._duration  # equal times on all workers
@@ -219,12 +234,8 @@ class Simulator:
             seconds = self._duration(lease, lo, hi)
         when = self.clock.time + seconds + self._round_trip
         if self._many:
-            moment = when // self._tick_s
-            planned = self._agenda.get(moment)
-            if planned is None:
-                self._plan(when, lease, job, seconds)
-            else:
-                planned.append((when, lease, job, seconds))  # as `_plan` does, without a call
+            alone = lease.cone is None and hi - lo == 1
+            self._plan(when, lease.lease if alone else lease, job, seconds, lo if alone else -1, lease.worker)
             return
         run = job.backend[lease.lease] = _Running(job, lease, hi, seconds)
         if self._usual:
@@ -235,6 +246,24 @@ class Simulator:
         if self._faulty and self.faults_made < self.faults.most and self._plan_faults(run, seconds):
             return
         self._plan(self.clock.time + seconds + self._round_trip, run)
+
+    def launch_each(self, job: Job, leases: LaunchEach) -> None:
+        """See `Executor.launch_each`: plan the ends of the leases."""
+        if not (self._many and self._alike):
+            for lease in leases.each():
+                self.launch(job, lease)
+            return
+        self.leases += len(leases.leases)
+        agenda, tick, seconds_of, vertex = self._agenda, self._tick_s, self._seconds, leases.vertex
+        begin, round_trip = self.clock.time, self._round_trip
+        for task, (number, worker) in enumerate(zip(leases.leases, leases.workers, strict=True), leases.lo):
+            seconds = seconds_of(vertex, task)
+            when = begin + seconds + round_trip
+            planned = agenda.get(when // tick)
+            if planned is None:
+                self._plan(when, number, job, seconds, task, worker)
+            else:
+                planned.append((when, number, job, seconds, task, worker))  # as `_plan` does, without a call
 
     def _race(self, job: Job, lease: Launch) -> None:
         """Let a second attempt race the first one, whatever the first one's progress."""
@@ -273,16 +302,18 @@ class Simulator:
             event = replace(event, hi=max(event.hi, race.done))
         self._loop.post(job.id, event)
 
-    def _plan(self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0) -> None:
+    def _plan(
+        self, when: float, what: Any, job: Job | None = None, seconds: float = 0.0, task: int = -1, worker: int = -1
+    ) -> None:
         """Add an entry to the agenda, under its moment or its tick; a lease of many with its `job`."""
         tick = self._tick_s
         moment = when // tick if tick else when
         planned = self._agenda.get(moment)
         if planned is None:
-            self._agenda[moment] = [(when, what, job, seconds)]
+            self._agenda[moment] = [(when, what, job, seconds, task, worker)]
             heappush(self._moments, moment)
         else:
-            planned.append((when, what, job, seconds))
+            planned.append((when, what, job, seconds, task, worker))
 
     def _plan_faults(self, run: _Running, seconds: float) -> bool:
         """Draw the faults of a lease. Return whether it ends badly."""
@@ -433,8 +464,8 @@ class Simulator:
             rest = iter(planned)
             try:
                 if many:
-                    self._end_many(rest)
-                for clock.time, what, _, _ in rest:
+                    self._end_many(planned, rest)
+                for clock.time, what, *_ in rest:
                     if isinstance(what, _Running):
                         done(what)
                     else:
@@ -466,35 +497,36 @@ class Simulator:
         if not self._many:  # else its end is still in the agenda
             run.job.backend.pop(run.launch.lease, None)
 
-    def _end_many(self, planned: Iterator[_Entry]) -> None:
-        """Run a tick in which most leases end as planned. Their only record is the agenda."""
+    def _end_many(self, planned: list[_Entry], rest: Iterator[_Entry]) -> None:
+        """Run a tick in which most leases end as planned; `rest` are those of its entries that are to come. The only
+        record of a lease is the agenda.
+        """
         assert self._loop is not None
         assert self._size is not None
         clock, size, post = self.clock, self._size, self._loop.post_later
-        ended: list[Done] = []
-        owner: Job | None = None
-        now = clock.time
-        for now, what, job, seconds in planned:
-            odd = job is None or (job.backend and what.lease in job.backend)
-            if owner is not None and (odd or job is not owner):
-                post(owner.id, *ended)
-                ended = []
-                owner = None
-            if not odd:
-                owner = job
-                hi = what.hi
-                ended.append(Done(now, what.lease, hi, seconds, size * (hi - what.lo)))
-                continue
-            clock.time = now
+        times, leases, jobs, seconds, tasks, workers = zip(*planned, strict=True)
+        at = 0
+        for clock.time, what, job, took, task, _ in rest:
+            lo, at = at, at + 1
             if job is None:
                 what()
+                continue
+            if task >= 0 and not job.backend:
+                at = _alike_until(jobs, tasks, lo)
+                deque(islice(rest, at - lo - 1), 0)
+                clock.time = times[at - 1]
+                of = slice(lo, at)
+                sizes = (size,) * (at - lo)
+                ends = DoneEach(clock.time, leases[of], workers[of], tasks[of], times[of], seconds[of], sizes)
+                post(job.id, ends)
+                continue
+            lease, lo, hi = (what, task, task + 1) if task >= 0 else (what.lease, what.lo, what.hi)
+            run = job.backend.pop(lease, None)
+            if run is None:
+                post(job.id, Done(clock.time, lease, hi, took, size * (hi - lo)))
             else:
-                run = job.backend.pop(what.lease)
-                run.seconds = seconds
+                run.seconds = took
                 self._done(run)
-        clock.time = now
-        if owner is not None:
-            post(owner.id, *ended)
 
     def _run_of(self, job: Job, lease: int) -> _Running | None:
         """Return the running lease. A lease of many gets a record now, as it will not end as planned."""

@@ -64,7 +64,7 @@ def dump(graph: LogicalGraph, replayed: Replay) -> bytes:
     head = {"schema": SCHEMA, "stages": len(core.stages), "links": len(links), "managed": managed}
     pickle.dump(head | {"tuning": _fields(core.tuning, core.tuning.__struct_fields__)}, file)
     body = {
-        "core": _fields(core, core.KEPT),
+        "core": _fields(core, core.KEPT) | {"leases": dict(core.leases)},
         "stages": [_fields(stage, Stage.KEPT) for stage in core.stages],
         "links": [_fields(link, _OF_LINKS) for link in links],
         "collected": replayed.collected(),
@@ -100,6 +100,7 @@ def load(data: bytes, graph: LogicalGraph, managers: Mapping[str, ManagerFactory
                 return found[name[0]](name[1])
 
         body = Unpickler(file).load()
+        core.leases.update(body["core"].pop("leases", {}))
         _set(core, core.KEPT, body["core"])
         core.stages = stages
         for stage, fields in zip(stages, body["stages"], strict=True):

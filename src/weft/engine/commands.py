@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from weft.graph.lease import Cone
     from weft.graph.task_spec import TaskSpec
     from weft.model.resources import Placement, Resources
@@ -40,6 +42,34 @@ class Launch(Struct, frozen=True, gc=False):
     def spec(self) -> TaskSpec:
         """The root vertex."""
         return self.specs[-1]
+
+
+class LaunchEach(Struct, frozen=True, gc=False):
+    """Run the tasks from `lo` on of a vertex, one on each of `workers`, as `leases` with successive numbers.
+
+    It stands for a `Launch` of each, as `single_launches` makes them. `attempts` are theirs, or empty if all are 0.
+    """
+
+    workers: tuple[int, ...]
+    leases: tuple[int, ...]
+    vertex: str
+    lo: int
+    attempts: tuple[int, ...]
+    resources: Resources
+    nbytes: int
+    specs: tuple[TaskSpec, ...]
+
+    def of(self, lease: int) -> Launch:
+        """Return the command for one of the leases."""
+        at = lease - self.leases[0]
+        lo, attempt = self.lo + at, self.attempts[at] if self.attempts else 0
+        return Launch(
+            self.workers[at], lease, self.vertex, lo, lo + 1, None, attempt, self.resources, self.nbytes, 0, self.specs
+        )
+
+    def each(self) -> Iterator[Launch]:
+        """Yield the command for each lease."""
+        return map(self.of, self.leases)
 
 
 class Shrink(Struct, frozen=True):
@@ -167,6 +197,7 @@ class Complete(Struct, frozen=True):
 
 Command = (
     Launch
+    | LaunchEach
     | Shrink
     | Weigh
     | Stop
@@ -185,3 +216,16 @@ Command = (
 )
 
 DURABLE_FIRST = (Free, FreeParts, Publish, Complete)
+
+
+def single_launches(commands: list[Command]) -> list[Command]:
+    """Return the commands with one for each lease."""
+    if not any(type(command) is LaunchEach for command in commands):
+        return commands
+    found: list[Command] = []
+    for command in commands:
+        if type(command) is LaunchEach:
+            found += command.each()
+        else:
+            found.append(command)
+    return found

@@ -20,6 +20,7 @@ from weft.engine.agenda import Phase
 from weft.engine.commands import SetTimer
 from weft.engine.decisions import ApplyPatch, AskController, Avoid, BackUp, Emit, Readmit, WakeAt, WeighTasks
 from weft.engine.events import ANYWHERE, Requested
+from weft.engine.lease_table import LeaseTable
 from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.lease import LeaseState
@@ -80,6 +81,7 @@ _FOR_RUNNING: Final = (
 )
 """The dictionaries that do not change after the end of a job: ended jobs share an empty one."""
 _SENT = LeaseState.SENT
+_NO_LEAVES: frozenset[int] = frozenset()
 _LEASED = int(TaskState.LEASED)
 
 UNSLOTTED = -1
@@ -134,6 +136,25 @@ class LeaseRow(Struct, eq=False, gc=False):
     def name(self) -> str:
         """The subject of the lease in the history: its task, or its vertex if it has several tasks."""
         return task_name(self.stage.id, self.lo) if self.hi - self.lo == 1 else self.stage.id
+
+
+class LeaseRows(Struct, eq=False, gc=False):
+    """Leases of the tasks from `lo` on of a stage, one on each of `workers`, with successive numbers.
+
+    None of them has a timer or a request, and nothing was heard of them.
+    """
+
+    leases: tuple[int, ...]
+    stage: Stage
+    lo: int
+    workers: tuple[int, ...]
+    members: tuple[tuple[Stage, int], ...]
+
+    def of(self, lease: int) -> LeaseRow:
+        """Return one of the leases."""
+        at = lease - self.leases[0]
+        lo = self.lo + at
+        return LeaseRow(lease, self.stage, lo, lo + 1, None, self.members, _NO_LEAVES, self.workers[at])
 
 
 class BubbleRow(Struct):
@@ -419,7 +440,7 @@ class Core:
         self.sized: dict[str, list[Stage]] = {}  # by the vertex that decides their parallelism
         self.services: list[Stage] = []
         self.workers: dict[int, WorkerRow] = {}
-        self.leases: dict[int, LeaseRow] = {}
+        self.leases: LeaseTable[LeaseRow, LeaseRows] = LeaseTable(LeaseRows)
         self.requests: dict[int, RequestRow] = {}
         self.timers: dict[int, tuple[Any, ...]] = {}
         self.heaps: dict[int, list[tuple[float, float, int]]] = {ANYWHERE: []}

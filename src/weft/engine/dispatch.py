@@ -12,9 +12,9 @@ from heapq import heappop, heapreplace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from weft.engine.commands import Launch
+from weft.engine.commands import Launch, LaunchEach
 from weft.engine.cones import climb, siblings_ready, template
-from weft.engine.core import FEW, STAGE_BITS, UNSLOTTED, LeaseRow
+from weft.engine.core import FEW, STAGE_BITS, UNSLOTTED, LeaseRow, LeaseRows
 from weft.engine.describe import describe, specs_of
 from weft.engine.events import ANYWHERE
 from weft.engine.leases import ALONE, alone
@@ -57,9 +57,10 @@ def dispatch(core: Core, workers: Sequence[int]) -> None:
             if found is None:
                 return
             if len(heaps) == 1 and len(shared) == 1 and _one_by_one(core, found[0]):
-                more = filter(core.workers.__contains__, islice(rest, found[1].count - 1))
-                _launch_each(core, *found, [worker, *more])
-                continue
+                more = list(filter(core.workers.__contains__, islice(rest, found[1].count - 1)))
+                if more:
+                    _launch_each(core, *found, [worker, *more])
+                    continue
         launch(core, found[0], found[1], worker)
 
 
@@ -82,33 +83,26 @@ def _launch_each(core: Core, stage: Stage, ready: Intervals, workers: list[int])
         stage.status, stage.began = _STARTED, True
         core.moved.append(stage)
     members = alone(stage)
-    leases, commands = core.leases, core.out
-    id, resources, nbytes = stage.id, stage.resources[0], expected_bytes(core, stage, 1)
-    specs = describe(core, stage)
-    attempt = 0
-    left = iter(workers)
-    waiting = len(workers)
-    while waiting:
-        lo, hi = ready.take(waiting)
-        waiting -= hi - lo
+    resources, nbytes, specs = stage.resources[0], expected_bytes(core, stage, 1), describe(core, stage)
+    given = 0
+    while given < len(workers):
+        lo, hi = ready.take(len(workers) - given)
         write(core, stage, lo, hi, READY, LEASED)
-        number = core.counter
+        takers = tuple(workers[given : given + hi - lo])
+        given += hi - lo
+        leases = tuple(range(core.counter + 1, core.counter + 1 + hi - lo))  # each number is one object everywhere
         core.counter += hi - lo
-        index = lo  # the end of one task is the begin of the next one, as one object
-        for after, worker in zip(range(lo + 1, hi + 1), left):  # noqa: B905
-            number += 1
-            leases[number] = LeaseRow(number, stage, index, after, None, members, ALONE, worker)
-            if stage.attempts:
-                attempt = stage.attempt(index)
-            commands.append(Launch(worker, number, id, index, after, None, attempt, resources, nbytes, 0, specs))
-            index = after
-    stage.executing += len(workers)
+        core.leases.share(LeaseRows(leases, stage, lo, takers, members))
+        attempts = tuple(map(stage.attempt, range(lo, hi))) if stage.attempts else ()
+        core.out.append(LaunchEach(takers, leases, stage.id, lo, attempts, resources, nbytes, specs))
+    stage.executing += given
     stage.last_width = 1
 
 
 def unserved(core: Core, workers: Iterable[int]) -> list[int]:
     """Return the offered workers, idle before, that have no lease from this tick yet."""
     given = {command.worker for command in core.out if type(command) is Launch}
+    given.update(*[command.workers for command in core.out if type(command) is LaunchEach])
     return [worker for worker in workers if worker in core.workers and worker not in given]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -201,6 +201,26 @@ class Done(Struct, frozen=True, gc=False):
     rows: int = 0
 
 
+class DoneEach(Struct, frozen=True, gc=False):
+    """Leases of one task each ended well: a `Done` of each, as `single_reports` makes them, in this order.
+
+    `workers` ran them, `tasks` are the indices of the tasks, `times` the moments of the ends; `now` is the last one.
+    """
+
+    now: float
+    leases: Sequence[int]
+    workers: Sequence[int]
+    tasks: Sequence[int]
+    times: Sequence[float]
+    seconds: Sequence[float]
+    nbytes: Sequence[int]
+
+    def each(self) -> Iterator[Done]:
+        """Yield the event of each lease."""
+        his = [task + 1 for task in self.tasks]
+        return map(Done, self.times, self.leases, his, self.seconds, self.nbytes)
+
+
 class Failed(Struct, frozen=True):
     """A lease ended badly: units below `hi` are done, task `index` of `vertex` failed, the rest never started.
 
@@ -361,6 +381,7 @@ Event = (
     | Refused
     | Started
     | Done
+    | DoneEach
     | Failed
     | GaveBack
     | Progress
@@ -376,7 +397,20 @@ Event = (
     | IdleTick
 )
 
-_ENDING: Final = frozenset({Done, Failed, Progress, Hit})
+_ENDING: Final = frozenset({Done, DoneEach, Failed, Progress, Hit})
+
+
+def single_reports(events: list[Event]) -> list[Event]:
+    """Return the events with one for each lease."""
+    if not any(type(event) is DoneEach for event in events):
+        return events
+    found: list[Event] = []
+    for event in events:
+        if type(event) is DoneEach:
+            found += event.each()
+        else:
+            found.append(event)
+    return found
 
 
 def ends_tasks(events: Iterable[Event]) -> bool:

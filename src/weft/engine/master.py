@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine import building, cones, patching
 from weft.engine.agenda import Phase
-from weft.engine.bulk import end_usual
+from weft.engine.bulk import end_each, end_usual
 from weft.engine.commands import Command, Publish, Shrink
 from weft.engine.consulting import make, make_controller
 from weft.engine.core import PUBLISHED, Core, Handler, WorkerRow
@@ -24,6 +24,7 @@ from weft.engine.events import (
     CancelRequested,
     Deferred,
     Done,
+    DoneEach,
     Event,
     Failed,
     GaveBack,
@@ -111,6 +112,12 @@ class Master:
         while at < len(batch):
             event = batch[at]
             kind = type(event)
+            if type(event) is DoneEach:
+                if end_each(core, event):
+                    at += 1
+                else:
+                    batch, at = [*event.each(), *batch[at + 1 :]], 0
+                continue
             if kind is Done:
                 after = end_usual(core, batch, at)
                 if after > at:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from weft.engine.commands import Command, Complete, Launch, MarkEnded, Probe, Publish, Reply, Restart, Weigh
+    from weft.engine.commands import (
+        Command,
+        Complete,
+        Launch,
+        LaunchEach,
+        MarkEnded,
+        Probe,
+        Publish,
+        Reply,
+        Restart,
+        Weigh,
+    )
     from weft.engine.events import Event
     from weft.engine.inspector import Inspector
     from weft.engine.provider import NodeSpec, Provider
@@ -97,7 +108,6 @@ class Job(Protocol):
 
     id: str
     graph: LogicalGraph
-    leases: dict[int, Launch]
     outcome: Complete | None
     backend: Any
     outputs: Any
@@ -110,6 +120,8 @@ class Job(Protocol):
     logs: str
     origins: dict[str, Any]
 
+    @property
+    def leases(self) -> MutableMapping[int, Launch]: ...  # noqa: D102
     @property
     def inspector(self) -> Inspector: ...  # noqa: D102
     @property
@@ -257,6 +269,10 @@ class Executor(Protocol):
 
     def launch(self, job: Job, lease: Launch) -> None:
         """Start a lease."""
+        ...
+
+    def launch_each(self, job: Job, leases: LaunchEach) -> None:
+        """Start many leases of one task."""
         ...
 
     def shrink(self, job: Job, lease: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from msgspec import Struct
 
-from weft.engine.commands import Acquire, Complete, MarkEnded, Probe, SetTimer
+from weft.engine.commands import Acquire, Complete, MarkEnded, Probe, SetTimer, single_launches
 from weft.engine.consulting import answer_of, decider_of
 from weft.engine.events import Done, Event, Failed, Progress
 from weft.engine.leases import attempt_of
@@ -76,7 +76,7 @@ class Tape:
         """Return the commands of `handle` for a recorded tick. InternalError: the replay differs from the record."""
         self._given = deque(tick.answers)
         try:
-            commands = handle(tick.events)
+            commands = single_launches(handle(tick.events))
             if self._given:
                 raise InternalError(f"the journal has an answer of {decider_of(self._given[0])} that nobody asked for")
         finally:

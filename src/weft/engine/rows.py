@@ -84,6 +84,17 @@ def write_each(core: Core, stage: Stage, ranges: Sequence[tuple[int, int]], olds
             write(core, stage, lo, hi, old, new)
 
 
+def write_some(core: Core, stage: Stage, tasks: Sequence[int], old: int, new: int) -> None:
+    """Move different tasks as `write`."""
+    state = stage.state
+    if bytes(map(state.__getitem__, tasks)).count(old) == len(tasks) and LEGAL[old * STATES + new]:
+        for index in tasks:
+            state[index] = new
+    else:
+        for index in tasks:
+            write(core, stage, index, index + 1, old, new)
+
+
 def write_mixed(core: Core, stage: Stage, lo: int, hi: int, new: int) -> None:
     """Move tasks `lo:hi` to `new`, each from its present state.
 

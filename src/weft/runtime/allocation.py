@@ -7,13 +7,16 @@ reports ended and launched leases, and asks for the events that follow.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from weft.engine.commands import Launch, LaunchEach
 from weft.engine.events import (
     Deferred,
     Done,
+    DoneEach,
     Event,
     Failed,
     Granted,
@@ -23,6 +26,7 @@ from weft.engine.events import (
     Refused,
     WorkerJoined,
     WorkerLost,
+    single_reports,
 )
 from weft.engine.ports import WorkerSpec
 from weft.engine.provider import SlotRequest
@@ -31,7 +35,8 @@ from weft.model.resources import ONE_SLOT
 from weft.runtime.pool import FOR_NODES, Pool
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Acquire, Launch, Release
+    from weft.engine.commands import Acquire, Release
+    from weft.engine.lease_table import LeaseTable
     from weft.engine.ports import Clock
     from weft.engine.provider import NodeSpec, Provider, SharedSlots
     from weft.graph.spec import Wants
@@ -69,7 +74,7 @@ class Allocation:
 
     # -------------------------------------------------------------------------------------------------- a tick
 
-    def end(self, leases: dict[int, Launch], events: Iterable[Event]) -> None:
+    def end(self, leases: LeaseTable[Launch, LaunchEach], events: Iterable[Event]) -> None:
         """Free the workers of the leases that ended with these events, and remove the leases."""
         over: list[int] = []
         for event in events:
@@ -77,24 +82,32 @@ class Allocation:
                 ended = leases.pop(event.lease, None)
                 if ended is not None:
                     over.append(ended.worker)
+            elif type(event) is DoneEach:
+                held = list(map(leases.records.pop, event.leases, repeat(None)))
+                over += event.workers if all(held) else compress(event.workers, held)
         if over:
             self.pool.free(over)
 
-    def begin(self, job: str, leases: dict[int, Launch], launches: Sequence[Launch]) -> None:
+    def begin(self, job: str, leases: LeaseTable[Launch, LaunchEach], launches: Sequence[Launch | LaunchEach]) -> None:
         """Record launched leases, and take the workers that they were not granted."""
-        workers = []
+        workers: list[int] = []
         for launch in launches:
-            leases[launch.lease] = launch
-            if launch.worker >= 0:
-                workers.append(launch.worker)
+            if type(launch) is LaunchEach:
+                leases.share(launch)
+                workers += launch.workers
+            elif type(launch) is Launch:
+                leases.records[launch.lease] = launch
+                if launch.worker >= 0:
+                    workers.append(launch.worker)
         if workers:
             self.pool.take(workers, job)
 
     def end_orphan(self, owner: str, event: Any) -> None:
         """Free the worker of a lease that ended after its job."""
-        worker = self.orphans.pop((owner, event.lease), None) if type(event) in (Done, Failed) else None
-        if worker is not None:
-            self.pool.free((worker,))
+        for each in single_reports([event]):
+            worker = self.orphans.pop((owner, each.lease), None) if isinstance(each, Done | Failed) else None
+            if worker is not None:
+                self.pool.free((worker,))
 
     def leave(self, job: str, leases: Collection[Launch]) -> None:
         """Free all slots of an ended job except the workers of leases that still run."""
@@ -202,7 +215,9 @@ class Allocation:
         self.pool.add(spec)
         return WorkerJoined(self.clock.now(), spec.worker, spec.node, spec.node_name, spec.party)
 
-    def lose_worker(self, worker: int, jobs: Iterable[dict[int, Launch]], *, replaced: bool = False) -> None:
+    def lose_worker(
+        self, worker: int, jobs: Iterable[LeaseTable[Launch, LaunchEach]], *, replaced: bool = False
+    ) -> None:
         """Remove a worker with its leases."""
         self.specs.pop(worker, None)
         self.pool.lose(worker, replaced=replaced)
@@ -224,7 +239,7 @@ class Allocation:
         return NodeDraining(self.clock.now(), node, reason), self._hopeless()
 
     def lose_node(
-        self, node: int, reason: str, jobs: Sequence[dict[int, Launch]], *, emptied: bool = False
+        self, node: int, reason: str, jobs: Sequence[LeaseTable[Launch, LaunchEach]], *, emptied: bool = False
     ) -> tuple[list[Event], list[tuple[str, Event]]]:
         """Remove a node with its workers and outputs. Return the events for all jobs, and refusals."""
         now = self.clock.now()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from weft.engine.commands import LaunchEach
+from weft.engine.lease_table import LeaseTable
 from weft.graph.logical import SameAs, VertexKind
 from weft.model.resources import ONE_SLOT_ONLY
 
@@ -198,7 +200,7 @@ class JobRun:
         self._first_error: Exception | None = None
         self.journal = journal
         self.strict = False  # the effects of a task's end wait for its record; a failed journal fails the job
-        self.leases: dict[int, Launch] = {}
+        self.leases: LeaseTable[Launch, LaunchEach] = LeaseTable(LaunchEach)
         self.gates: dict[int, TaskGate] = NOTHING  # or a dictionary of its own, as `origins`
         self.outcome: Complete | None = None
         self.outputs: Any = None

@@ -25,6 +25,7 @@ from weft.engine.commands import (
     Free,
     FreeParts,
     Launch,
+    LaunchEach,
     MarkEnded,
     Probe,
     Publish,
@@ -36,6 +37,7 @@ from weft.engine.commands import (
     Stop,
     Weigh,
     Withdraw,
+    single_launches,
 )
 from weft.engine.events import (
     CancelRequested,
@@ -51,6 +53,7 @@ from weft.engine.events import (
     TaskCancelRequested,
     WorkerLost,
     ends_tasks,
+    single_reports,
 )
 from weft.engine.rows import FINISHED
 from weft.model.errors import CapacityError, UsageError
@@ -95,7 +98,7 @@ class _Durable(Struct, frozen=True):
     commands: list[Command]
 
 
-_STARTS = frozenset({Launch, Probe, Acquire})
+_STARTS = frozenset({Launch, LaunchEach, Probe, Acquire})
 """Commands that start work; a suspended job drops them."""
 NO_TIMER = -1
 """A timer without a meaning for the master: it only makes a tick."""
@@ -386,6 +389,8 @@ class Loop:
         begins = job.first is not None
         if begins and job.built:
             events[:0] = self.slots.joined()  # those of the time of the first question may be outdated
+        if job.journal is not None:
+            events = single_reports(events)
         self.slots.end(job.leases, events)
         if offers and not job.draining:
             now = self.clock.now()
@@ -399,6 +404,7 @@ class Loop:
                 events, ahead = [*before, *events], [*first, *commands]
                 commands = ahead
             if job.journal is not None:
+                ahead = commands = single_launches(commands)
                 when_durable = job.journal.append(events, commands)
                 if when_durable is not None:
                     ahead = self._hold_back(job, events, commands, when_durable)
@@ -414,6 +420,8 @@ class Loop:
         except CapacityError as error:  # of the system: no thread is left
             self._crashed(job, error)
             return
+        if job.listeners:
+            events, commands = single_reports(events), single_launches(commands)
         for listener in job.listeners:
             try:
                 listener(job, events, commands)
@@ -432,7 +440,7 @@ class Loop:
 
     def _carry_out(self, job: JobRun, commands: Sequence[Command]) -> None:
         """Carry out the commands of the master on the backend, the pool and the session."""
-        launches = [command for command in commands if type(command) is Launch]
+        launches = [command for command in commands if isinstance(command, Launch | LaunchEach)]
         if launches:
             self.slots.begin(job.id, job.leases, launches)
         do = self._do
@@ -440,6 +448,12 @@ class Loop:
         for command in commands:
             if type(command) is Launch:  # by far the most frequent
                 launch(job, command)
+            elif type(command) is LaunchEach:
+                if job.answers:
+                    for each in command.each():
+                        launch(job, each)
+                else:
+                    self.executor.launch_each(job, command)
             else:
                 do[type(command)](job, command)
 

@@ -15,7 +15,7 @@ from weft.engine.tuning import Tuning
 from weft.model.failures import Failure
 
 if TYPE_CHECKING:
-    from weft.engine.commands import Command, Launch, MarkEnded, Publish, Reply, Restart, Weigh
+    from weft.engine.commands import Command, Launch, LaunchEach, MarkEnded, Publish, Reply, Restart, Weigh
     from weft.engine.ports import Job, Shell
     from weft.engine.provider import Provider
     from weft.model.errors import WeftError
@@ -99,6 +99,11 @@ class RecordingExecutor:
             self.loop.post_later(job.id, Done(self.loop.clock.now(), lease.lease, lease.hi))
         else:
             self.open[(job.id, lease.lease)] = lease
+
+    def launch_each(self, job: Job, leases: LaunchEach) -> None:
+        """See `Executor.launch_each`."""
+        for lease in leases.each():
+            self.launch(job, lease)
 
     def shrink(self, job: Job, lease: int) -> None:
         """See `Executor.shrink`."""

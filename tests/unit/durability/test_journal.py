@@ -146,7 +146,7 @@ class TestEncoding:
             e.TimerFired(0.0, 9),
             e.IdleTick(0.0),
         )
-        assert {type(event) for event in events} == records_of(e)
+        assert {type(event) for event in events} == records_of(e) - {e.DoneEach}  # written as the `Done` of each
         found = Reader().read(encode(Tick(events)))
         assert found == Tick(events)
         assert [type(event) for event in found.events] == [type(event) for event in events]

@@ -32,6 +32,7 @@ from weft.engine.commands import (
     Stop,
     Weigh,
     Withdraw,
+    single_launches,
 )
 from weft.engine.core import Core
 from weft.engine.events import (
@@ -120,7 +121,7 @@ class Hand:
     def __call__(self, *events: Any) -> None:
         """Tell the master what happened; what it said before must have been read."""
         assert not self.pending, f"nobody has read {self.pending}"
-        for command in self.master.handle(events):
+        for command in single_launches(self.master.handle(events)):
             self.said.append(command)
             self.pending.append(self._write(command))
         check(self.core)

@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import asdict
 
 from tests.unit.engine.hand import body, run_out
-from weft.engine.commands import Launch
+from weft.engine.commands import Launch, LaunchEach
+from weft.engine.core import LeaseRows
 from weft.engine.describe import spec_of
-from weft.engine.events import Done, JobSubmitted
+from weft.engine.events import Done, DoneEach, JobSubmitted
 from weft.engine.recovery import losses
 from weft.graph.builder import Graph, gather, grid
 from weft.graph.grid import group
@@ -31,7 +32,11 @@ def test_the_garbage_collector_walks_over_no_records_of_leases(hand):
     rows = list(h.master.core.leases.values())
     launches = [command for command in commands if type(command) is Launch]
     assert (len(launches), len(rows)) == (1, 1)
-    records = [*launches, *rows, Done(1.0, launches[0].lease, launches[0].hi)]
+    (each,) = hand(flat(100), workers=2).master.handle([h.idle(0, 1)])
+    assert type(each) is LaunchEach
+    many = LeaseRows(each.leases, rows[0].stage, 0, each.workers, rows[0].members)
+    done = Done(1.0, launches[0].lease, launches[0].hi), DoneEach(1.0, (1,), (0,), (0,), (1.0,), (1.0,), (0,))
+    records = [*launches, *rows, each, many, *done]
     assert [type(record).__name__ for record in records if gc.is_tracked(record)] == []
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.backends.simulator import Simulator
-from weft.engine.commands import Complete, Launch
+from weft.engine.commands import Complete, Launch, LaunchEach
 from weft.engine.decisions import Avoid, BackUp
-from weft.engine.events import Done, Failed, IdleTick, TimerFired
+from weft.engine.events import Done, DoneEach, Failed, IdleTick, TimerFired
 from weft.engine.machines.job import JobState
 from weft.engine.master import Master
 from weft.engine.policy import BLAME, STRAGGLERS, VertexManager
@@ -48,6 +48,10 @@ class Recorder:
     def launch(self, job, lease):
         self.launched.append((job, lease))
         self.told.append((job.id, f"launch {lease.vertex}[{lease.lo}:{lease.hi}] on {lease.worker}"))
+
+    def launch_each(self, job, leases):
+        for lease in leases.each():
+            self.launch(job, lease)
 
     def set_timer(self, job, at, timer):
         self.told.append((job.id, f"timer {at:g}"))
@@ -104,6 +108,38 @@ def submit(loop: Loop, name: str, graph: Graph, journal: Memory | None = None) -
     return job
 
 
+@pytest.mark.parametrize("journal", [None, Memory()])
+def test_listeners_and_journals_see_leases_one_by_one(journal):
+    """The master gives out many leases by one command, and takes reports of many."""
+    simulator = Simulator(8, seconds=lambda _, index: 1.0 + index % 3, tick_s=0.5, track=False)
+    loop = Loop(simulator, simulator.clock)
+    job = JobRun("j", flat(200), Master(flat(200), "j", simulator.tuning), journal)
+    told: list[object] = []
+    job.listen(lambda _, events, commands: told.extend((*events, *commands)))
+    handled: set[type] = set()
+    handle = job.master.handle
+
+    def watched(events):
+        commands = handle(events)
+        handled.update(type(one) for one in (*events, *commands))
+        return commands
+
+    job.master.handle = watched  # type: ignore[method-assign]
+    loop.submit(job)
+    simulator.run()
+    assert job.outcome is not None
+    assert job.outcome.state == "succeeded"
+    assert LaunchEach in handled
+    assert (DoneEach in handled) == (journal is None)  # a replay sees what the master saw
+    seen = [told]
+    if journal is not None:
+        seen.append([one for events, commands in journal.records for one in (*events, *commands)])
+    for each in seen:
+        assert [one for one in each if isinstance(one, LaunchEach | DoneEach)] == []
+        assert sum(launch.hi - launch.lo for launch in each if isinstance(launch, Launch)) == 200
+        assert sum(isinstance(one, Done) for one in each) == simulator.leases
+
+
 def finish_all(executor: Recorder, loop: Loop) -> None:
     while executor.launched:
         job, lease = executor.launched.pop(0)
@@ -118,7 +154,7 @@ def test_a_job_runs_from_submit_to_its_outcome():
     finish_all(executor, loop)
     assert job.outcome == Complete("succeeded")
     assert job.finished.is_set()
-    assert (loop.jobs, loop.pool.idle, job.leases) == ({}, 2, {})
+    assert (loop.jobs, loop.pool.idle, dict(job.leases)) == ({}, 2, {})
 
 
 def test_jobs_share_workers_one_by_one():
