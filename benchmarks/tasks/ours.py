@@ -222,7 +222,7 @@ def shuffle_1e5x1e5() -> dict[str, float]:
     import numpy
 
     from weft.engine import patching
-    from weft.engine.commands import Launch
+    from weft.engine.commands import Launch, single_launches
     from weft.engine.decisions import SetParallelism
     from weft.engine.events import Done, JobSubmitted, Offered, WorkerJoined
     from weft.engine.master import Master
@@ -254,7 +254,7 @@ def shuffle_1e5x1e5() -> dict[str, float]:
     reports = 0
     while launches:
         following: list[Any] = []
-        for launch in launches:
+        for launch in single_launches(launches):
             assert isinstance(launch, Launch)
             tasks = ran[launch.worker]
             tasks.append(launch.lo)
@@ -288,13 +288,13 @@ def shuffle_1e5x1e5() -> dict[str, float]:
 
 def _finish_readers(master: Any, readers: int, router: Any) -> None:
     """Run the readers, so that what was timed is known to be a state that a job can go on from."""
-    from weft.engine.commands import Complete, Launch
+    from weft.engine.commands import Complete, Launch, single_launches
     from weft.engine.events import Done, Offered
 
     stage = master.core.by_id["reader"]
     expect((stage.n, stage.inputs[0].router is router), (readers, True))
     commands = master.handle([Offered(2e3, range(SHUFFLE_WORKERS))])
-    while launches := [command for command in commands if isinstance(command, Launch)]:
+    while launches := [command for command in single_launches(commands) if isinstance(command, Launch)]:
         commands = []
         for launch in launches:
             commands += master.handle([Done(2e3, launch.lease, launch.hi, 1.0), Offered(2e3, (launch.worker,))])
