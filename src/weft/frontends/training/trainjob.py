@@ -25,7 +25,9 @@ from weft.frontends.training.runtimes import (
     LAUNCHER,
     MODEL,
     NODE,
+    PROCESS_WORDS,
     TRAINER,
+    read_processes,
 )
 from weft.frontends.training.schema import (
     ON_FAILURE,
@@ -107,7 +109,7 @@ class TrainJobSpec(Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
     nodes: int | None = None
-    processes: int | None = None
+    processes: str | None = None
     requests: Mapping[str, float] = {}
     limits: Mapping[str, float] = {}
     initializers: Mapping[str, InitializerSpec] = {}
@@ -151,7 +153,7 @@ def read_train_job(fields: Fields) -> TrainJobSpec:
         args=trainer.words("args") if trainer else (),
         env=read_env(trainer, "env", NODE) if trainer else (),
         nodes=trainer.number("numNodes", 0, MOST_REPLICAS) if trainer else None,
-        processes=trainer.number("numProcPerNode", 1) if trainer else None,
+        processes=read_processes(trainer) if trainer else None,
         requests=resources.resources("requests") if resources else {},
         limits=resources.resources("limits") if resources else {},
         initializers=_initializers(spec),
@@ -281,6 +283,9 @@ def check_train_job(train: TrainJobSpec, runtime: Runtime, fields: Fields) -> No
                 fields.wrong(
                     at["runtimePatches"], "spec.runtimePatches", f"Invalid value: {message}", "use spec.trainer.env"
                 )
+    if runtime.policy == "mpi" and train.processes in PROCESS_WORDS:
+        message = f"Invalid value: {show(train.processes)}: must have an int value for MPI TrainJob"
+        fields.wrong(at["trainer"], "spec.trainer.numProcPerNode", message)
     if runtime.policy == "mpi" and runtime.launcher_is_node and (train.nodes or 1) > 1 and NODE not in containers:
         policy = "MPI trainingRuntime with enabled runLauncherAsNode"
         message = f"must have 1 when {policy} does not have either launcher and node"
@@ -312,7 +317,7 @@ def job_of(train: TrainJobSpec, runtime: Runtime) -> TrainingJob:
             suspend=train.suspend,
             managed_by=train.managed_by,
         ),
-        nproc_per_node=None if train.processes is None or runtime.policy == "mpi" else str(train.processes),
+        nproc_per_node=None if runtime.policy == "mpi" else train.processes or runtime.processes,
         slots_per_worker=_slots(train, runtime),
         launcher_is_node=runtime.launcher_is_node,
         main_container=NODE,
@@ -324,7 +329,8 @@ def _slots(train: TrainJobSpec, runtime: Runtime) -> int | None:
     """Return the MPI processes of a node: as given, else one for each GPU."""
     if runtime.policy != "mpi":
         return None
-    given = train.processes or runtime.processes or 1
+    text = train.processes or runtime.processes or "1"
+    given = int(text) if text.isdecimal() else 1  # a word is a mistake already
     gpus = max((int(n) for name, n in {**train.requests, **train.limits}.items() if "gpu" in name.lower()), default=0)
     return max(given, gpus) if train.processes is None and given == 1 else given
 

@@ -157,6 +157,24 @@ def test_the_processes_of_an_mpi_node():
         assert (job.slots_per_worker, job.launcher_is_node) == (expected, True)
 
 
+@pytest.mark.parametrize(
+    ("of_runtime", "of_job", "expected"),
+    [
+        ("", "", None),
+        ("numProcPerNode: 3", "", "3"),
+        ("numProcPerNode: gpu", "", "gpu"),
+        ("numProcPerNode: 3", "numProcPerNode: auto", "auto"),
+        ("numProcPerNode: auto", "numProcPerNode: 2", "2"),
+        ("", "numProcPerNode: cpu", "cpu"),
+    ],
+)
+def test_the_processes_of_a_torch_node_are_those_of_the_job_else_of_its_runtime(of_runtime, of_job, expected):
+    text = train(f"  trainer: {{{of_job}}}\n", "own", "TrainingRuntime") + "---\n"
+    found = read_text(text + RUNTIME.replace("torch: {}", f"torch: {{{of_runtime}}}"), "f.yaml")
+    assert [job.nproc_per_node for job in found.jobs] == [expected]
+    assert found.warnings == ()
+
+
 def test_the_policy_of_the_job():
     policy = job_of_text(train("  suspend: true\n  activeDeadlineSeconds: 7\n")).policy
     assert (policy.suspend, policy.deadline_s, policy.managed_by) == (True, 7, None)
@@ -174,6 +192,9 @@ def test_the_policy_of_the_job():
         ("  trainer: {numNodes: -1}\n", "plain", "6:23: spec.trainer.numNodes: Invalid value: -1", ""),
         ("  trainer: {numNodes: 10001}\n", "plain", "Invalid value: 10001: must be at most 10000", ""),
         ("  trainer: {numProcPerNode: 0}\n", "plain", "must be greater than or equal to 1", ""),
+        ("  trainer: {numProcPerNode: gpus}\n", "plain", "must have an int value or [auto cpu gpu]", "mean gpu?"),
+        ('  trainer: {numProcPerNode: "4"}\n', "plain", "must be a whole number", "leave out the quotes"),
+        ("  trainer: {numProcPerNode: auto}\n", "mpi-distributed", "must have an int value for MPI TrainJob", ""),
         ("  trainer: {image: x, imagePull: y}\n", "plain", "spec.trainer.imagePull: unknown field", "mean image?"),
         ("  managedBy: me\n", "plain", 'Unsupported value: "me": supported values: "trainer.kubeflow.org', ""),
         ("  activeDeadlineSeconds: 0\n", "plain", "must be greater than or equal to 1", ""),
@@ -216,6 +237,8 @@ def test_mistakes_in_a_train_job(spec, runtime, message, hint):
             "name: main\n                      image",
             "must have container node",
         ),
+        ("torch: {}", "torch: {numProcPerNode: all}", "torch.numProcPerNode: Invalid value"),
+        ("torch: {}", "mpi: {numProcPerNode: auto}", "mpi.numProcPerNode: must be a whole number"),
         ("replicas: 2", "replicas: -1", "must be greater than or equal to 0"),
         ("status: Complete", "status: Done", 'Unsupported value: "Done": supported values: "Ready", "Complete"'),
     ],
