@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SUCCESS_POLICIES: Final = ("", "AllWorkers")
 RDZV_BACKENDS: Final = ("c10d", "etcd", "etcd-v2", "static")
 _NPROC_WORDS: Final = ("auto", "cpu", "gpu")
-_DEFAULT_NAMESPACE: Final = "default"
+DEFAULT_NAMESPACE: Final = "default"
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True):
@@ -49,11 +49,11 @@ def read_metadata(fields: Fields) -> ObjectMeta:
     """Return the metadata of an object; of a generated name the given beginning, and `x` for its random end."""
     metadata = fields.one("metadata", shapes.METADATA)
     if metadata is None:
-        return ObjectMeta(name="", namespace=_DEFAULT_NAMESPACE, uid="", generation=1, labels={}, annotations={})
+        return ObjectMeta(name="", namespace=DEFAULT_NAMESPACE, uid="", generation=1, labels={}, annotations={})
     begin = metadata.text("generateName")
     return ObjectMeta(
         name=metadata.text("name") or (f"{begin}x" if begin else ""),
-        namespace=metadata.text("namespace") or _DEFAULT_NAMESPACE,
+        namespace=metadata.text("namespace") or DEFAULT_NAMESPACE,
         uid=metadata.text("uid"),
         generation=metadata.number("generation", 0, INT64) or 1,
         labels=metadata.texts("labels"),

@@ -122,9 +122,8 @@ class ReplicaHost(Protocol):
         """The volumes in memory of all replicas."""
         ...
 
-    @property
-    def claims(self) -> Path:
-        """The folder of persistent volume claims."""
+    def claims_of(self, namespace: str) -> Path:
+        """Return the folder of the persistent volume claims of a namespace."""
         ...
 
     @property
@@ -240,7 +239,7 @@ class ReplicaStart:
     def __init__(self, ctx: TaskContext, host: ReplicaHost, replica: Replica) -> None:
         self.ctx, self.host, self.replica = ctx, host, replica
         self.vertex: str = ctx.params.get("vertex", ctx.vertex)
-        self.places = VolumePlaces(host.claims, host.folder / "pods" / replica.name, host.base)
+        self.places = VolumePlaces(host.claims_of(replica.namespace), host.folder / "pods" / replica.name, host.base)
         self.volumes: dict[str, str] = {}
         self._lock = threading.Lock()
         self._stops: list[StopCommand] = []
@@ -641,7 +640,7 @@ class ReplicaStart:
         needed: list[str | Path] = [
             self.host.base,
             self.host.folder,
-            self.host.claims,
+            self.places.claims,
             *recipe.programs,
             sys.prefix,
             sys.base_prefix,

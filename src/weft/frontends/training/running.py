@@ -35,6 +35,7 @@ from weft.frontends.training.reporting import TRIAL
 from weft.frontends.training.schema import NEVER, EnvVar
 from weft.frontends.training.sharing import room_of
 from weft.frontends.training.tuning import TuningChoice, tuned
+from weft.frontends.training.volumes import claims_of
 from weft.model.errors import DefinitionError, NotFoundError
 from weft.model.masking import worth_masking
 from weft.operators.mounts import BindMount
@@ -113,7 +114,6 @@ class LocalJobs:
         self.folder, self.base, self.files, self.step = folder, base, files, step
         self.records = folder / "processes"
         self.measures = any(job.tuning is not None and job.tuning.history for job in files.jobs)
-        self.claims = state / CLAIMS
         self._run = run if step is None else f"{step.name}/{run}"
         self.spread = spread
         self._isolation = Isolation.PORTS if spread else None if isolation == AUTO else Isolation(isolation)
@@ -175,6 +175,10 @@ class LocalJobs:
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
         return warnings, notes
 
+    def claims_of(self, namespace: str) -> Path:
+        """Return the folder of the persistent volume claims of a namespace."""
+        return claims_of(self._state / CLAIMS, namespace)
+
     def unseen(self, root: str) -> str:
         """Return why it cannot be told what the replicas open that counts for a folder, "" if it can; as `check`."""
         from weft.frontends.training.opened_reports import untold  # for cached steps alone
@@ -182,11 +186,11 @@ class LocalJobs:
         self.check()
         if self.isolation()[0] is Isolation.CONTAINER:
             return "its replicas run in containers of an engine"
-        volumes = [volume for group in self._groups.values() for volume in group.spec.template.volumes]
+        volumes = [(one, group.job.namespace) for group in self._groups.values() for one in group.spec.template.volumes]
         recipes = [self._resolver.resolve(one, starts=False) for _, one in self._containers()]
         places = [
-            *(os.path.join(self.base, os.path.expanduser(one.source)) for one in volumes if one.kind == "host"),
-            *(os.path.join(self.claims, one.source) for one in volumes if one.kind == "claim"),
+            *(os.path.join(self.base, os.path.expanduser(one.source)) for one, _ in volumes if one.kind == "host"),
+            *(str(self.claims_of(namespace) / one.source) for one, namespace in volumes if one.kind == "claim"),
             *(recipe.folder for recipe in recipes if recipe.folder),
         ]
         place = untold(places, root, str(self.base))
@@ -367,7 +371,7 @@ class LocalJobs:
             run=self._run.rpartition("/")[2],
             folder=str(self.folder),
             base=str(self.base),
-            state=str(self.claims.parent),
+            state=str(self._state),
             files=self.files,
             maps=tuple(self._maps),
             measures=self.measures,
@@ -411,7 +415,7 @@ class LocalJobs:
 
     def end(self, state: str, reason: str, at: float) -> None:
         """Write the end of the jobs that a cancel or a failure of the run has ended, and when ended jobs expire."""
-        set_expiries(self.claims.parent, self._run, self._status.end(state, reason, at))
+        set_expiries(self._state, self._run, self._status.end(state, reason, at))
 
     def is_suspended(self, job: str) -> bool:
         """Whether no replica of a job is to run now."""
