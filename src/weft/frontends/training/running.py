@@ -215,13 +215,14 @@ class LocalJobs:
 
     def _lacks(self, jobs: Collection[str]) -> Iterator[str]:
         """Yield what the containers of some jobs name that only their images have."""
+        makes = self.isolation()[0] is Isolation.NAMESPACE
         for group in self._groups.values():
             if group.job.name not in jobs:
                 continue
             replica = self.replica(group.job.name, group.type, 0)
             for one in (*replica.template.init_containers, *replica.template.containers):
                 if not self._serves_mpi(replica, one):
-                    yield from lacks_of(one, self.recipe(replica, one), self.base)
+                    yield from lacks_of(one, self.recipe(replica, one), self.base, makes=makes)
 
     def _find_board(self) -> None:
         """Find TensorBoard and reserve its port, before the run begins."""
