@@ -129,6 +129,30 @@ def test_patches_of_the_runtime():
     assert job.replicas["extra"].template.volumes == ()
 
 
+OVERRIDE = (
+    "volumes: [{name: v, emptyDir: {}}], serviceAccountName: someone,"
+    " containers: [{name: side, env: [{name: S, value: s}], volumeMounts: [{name: v, mountPath: /v}]}]"
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "override", "labels"),
+    [
+        ("podTemplateOverrides", f"metadata: {{labels: {{team: t}}}}, spec: {{{OVERRIDE}}}", {"team": "t"}),
+        ("podSpecOverrides", OVERRIDE, {}),
+    ],
+)
+def test_the_overrides_of_earlier_trainers_are_patches(field, override, labels):
+    job = own(f"  labels: {{all: pods}}\n  {field}: [{{targetJobs: [{{name: node}}], {override}}}]\n")
+    template = job.replicas["node"].template
+    assert template.labels == {"from": "runtime", "all": "pods", **labels}
+    assert [volume.name for volume in template.volumes] == ["v"]
+    assert template.containers[1].env == (EnvVar("S", "s"),)
+    assert [mount.path for mount in template.containers[1].mounts] == ["/v"]
+    extra = job.replicas["extra"].template
+    assert (extra.labels, extra.volumes) == ({"from": "runtime", "all": "pods"}, ())
+
+
 @pytest.mark.parametrize(
     ("runtime", "policy", "nodes", "expected"),
     [
@@ -219,6 +243,13 @@ def test_the_policy_of_the_job():
             "mean node",
         ),
         (PATCHES.replace("name: side", "name: node"), "plain", "must not have envs for the dataset-initializer,", ""),
+        (
+            "  podTemplateOverrides: [{targetJobs: [{name: nodes}]}]\n",
+            "plain",
+            "6:25: spec.podTemplateOverrides: Invalid value: must not have targetJob that doesn't exist in the runtime",
+            "mean node",
+        ),
+        ("  podSpecOverrides: [{volumes: []}]\n", "plain", "spec.podSpecOverrides[0].targetJobs: Required value", ""),
     ],
 )
 def test_mistakes_in_a_train_job(spec, runtime, message, hint):
