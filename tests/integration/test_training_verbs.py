@@ -75,6 +75,24 @@ def test_a_job_of_another_controller_is_refused_alone_and_left_alone_beside_othe
     assert "Unmanaged" in out
 
 
+def test_nothing_has_to_stand_for_the_image_of_a_job_of_another_controller(place):
+    unknown = replica("unused")
+    (container,) = unknown["template"]["spec"]["containers"]
+    del container["command"]
+    container |= {"workingDir": "/var/no_such_folder", "resources": {"limits": {"cpu": 1000}}}
+    place.job(
+        tfjob({"managedBy": "kueue.x-k8s.io/multikueue"}, name="one", Worker=unknown),
+        tfjob(name="two", Worker=replica("echo 2")),
+    )
+    code, out, err = place.weft("plan", "run.yaml")
+    assert code == 0, out + err
+    assert out.count("places ") == 1, "nothing of the job that is left alone takes a place"
+    code, out, err = place.run()
+    assert code == 0, out + err
+    assert "no_such_folder" not in err
+    assert place.conditions(1)["Succeeded"] == "True"
+
+
 def test_a_cancelled_job_has_a_condition_that_says_so(place):
     place.job(tfjob(Worker=replica("sleep 600", 2)))
     process = place.start("run", "run.yaml")

@@ -169,7 +169,7 @@ class LocalJobs:
         for image, origin in images:
             said.setdefault(origin, {})[image] = None
         notes = [*(f"image {', '.join(names)}: {origin}" for origin, names in said.items()), *notes]
-        warnings = self.warnings([job for job, _ in self._groups])
+        warnings = self.warnings({group.job.name for group in self._own_groups()})
         if self._board != OFF:
             self._find_board()
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
@@ -186,7 +186,7 @@ class LocalJobs:
         self.check()
         if self.isolation()[0] is Isolation.CONTAINER:
             return "its replicas run in containers of an engine"
-        volumes = [(one, group.job.namespace) for group in self._groups.values() for one in group.spec.template.volumes]
+        volumes = [(one, group.job.namespace) for group in self._own_groups() for one in group.spec.template.volumes]
         recipes = [self._resolver.resolve(one, starts=False) for _, one in self._containers()]
         places = [
             *(os.path.join(self.base, os.path.expanduser(one.source)) for one, _ in volumes if one.kind == "host"),
@@ -213,10 +213,14 @@ class LocalJobs:
                     found += loopback_warnings(job, services, hosts, spread=self.spread)
         return found
 
+    def _own_groups(self) -> list[ReplicaGroup]:
+        """Return the groups of the jobs that this run controls; those of others never start."""
+        return [group for group in self._groups.values() if is_ours(group.job)]
+
     def _lacks(self, jobs: Collection[str]) -> Iterator[str]:
         """Yield what the containers of some jobs name that only their images have."""
         makes = self.isolation()[0] is Isolation.NAMESPACE
-        for group in self._groups.values():
+        for group in self._own_groups():
             if group.job.name not in jobs:
                 continue
             replica = self.replica(group.job.name, group.type, 0)
@@ -226,7 +230,7 @@ class LocalJobs:
 
     def _find_board(self) -> None:
         """Find TensorBoard and reserve its port, before the run begins."""
-        replicas = [self.replica(group.job.name, group.type, 0) for group in self._groups.values()]
+        replicas = [self.replica(group.job.name, group.type, 0) for group in self._own_groups()]
         recipes = [self.recipe(one, container) for one in replicas for container in one.template.containers]
         folders = dict.fromkeys(folder for recipe in recipes for folder in recipe.programs)
         self._board_words = find_tensorboard(list(folders))
@@ -255,13 +259,13 @@ class LocalJobs:
 
     def _containers(self) -> Iterator[tuple[TrainingJob, Container]]:
         """Yield the containers of all replica types with their jobs."""
-        for group in self._groups.values():
+        for group in self._own_groups():
             template = group.spec.template
             yield from ((group.job, one) for one in (*template.init_containers, *template.containers))
 
     def _origins(self) -> Iterator[tuple[str, str]]:
         """Yield each image with what stands for it on this machine. NotFoundError: nothing says how one starts."""
-        for group in self._groups.values():
+        for group in self._own_groups():
             replica = self.replica(group.job.name, group.type, 0)
             for one in (*replica.template.init_containers, *replica.template.containers):
                 if one.image or self._isolation is not Isolation.CONTAINER:
@@ -475,7 +479,7 @@ class LocalJobs:
         self._gives_devices |= self._asks_for_devices()
 
     def _asks_for_devices(self) -> bool:
-        return any(requests_of(group.spec.template).gpu for group in self._groups.values())
+        return any(requests_of(group.spec.template).gpu for group in self._own_groups())
 
     def open_trial(self, job: TrainingJob) -> tuple[str, LocalJobs]:
         """Make a trial of a job in a folder of its own; return its name and its host."""
