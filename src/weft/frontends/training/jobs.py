@@ -22,6 +22,7 @@ from weft.frontends.training.schema import (
     SchedulingPolicy,
     TrainingJob,
 )
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,8 @@ SUCCESS_POLICIES: Final = ("", "AllWorkers")
 RDZV_BACKENDS: Final = ("c10d", "etcd", "etcd-v2", "static")
 _NPROC_WORDS: Final = ("auto", "cpu", "gpu")
 DEFAULT_NAMESPACE: Final = "default"
+_NAMESPACE: Final = late_pattern("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NAMESPACE_MAX: Final = 63
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True):
@@ -53,12 +56,21 @@ def read_metadata(fields: Fields) -> ObjectMeta:
     begin = metadata.text("generateName")
     return ObjectMeta(
         name=metadata.text("name") or (f"{begin}x" if begin else ""),
-        namespace=metadata.text("namespace") or DEFAULT_NAMESPACE,
+        namespace=_namespace(metadata),
         uid=metadata.text("uid"),
         generation=metadata.number("generation", 0, INT64) or 1,
         labels=metadata.texts("labels"),
         annotations=metadata.texts("annotations"),
     )
+
+
+def _namespace(metadata: Fields) -> str:
+    name = metadata.text("namespace") or DEFAULT_NAMESPACE
+    if not _NAMESPACE.fullmatch(name) or len(name) > _NAMESPACE_MAX:
+        message = f"Invalid value: {show(name)}: must be a lower case RFC 1123 label"
+        hint = f"lower case letters, digits and - between them, at most {_NAMESPACE_MAX}"
+        metadata.wrong_at("namespace", message, hint)
+    return name
 
 
 def read_job(fields: Fields, kind_name: str) -> TrainingJob:
