@@ -126,7 +126,7 @@ def test_folders_of_the_job_file_count(flow, tmp_path, kind):
         pod["volumes"] = [{"name": "v", **({"hostPath": {"path": str(data.parent)}} if kind == "hostPath" else claim)}]
         pod["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/opt/data"}]
     if kind == "claim":
-        data = flow.folder / ".weft" / "claims" / "own" / "x.csv"
+        data = flow.folder / ".weft" / "claims" / "@team" / "own" / "x.csv"
         data.parent.mkdir(parents=True)
     data.write_text("one")
     flow.job(job)

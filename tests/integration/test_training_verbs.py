@@ -1,6 +1,7 @@
 """What users do around a run of training jobs: suspended and cancelled jobs, plans, lists, and wrong uses of verbs."""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,6 +73,24 @@ def test_a_job_of_another_controller_is_refused_alone_and_left_alone_beside_othe
     assert code == 0, err
     assert "warning: TFJob one is managed by kueue.x-k8s.io/multikueue (managedBy): it is not started here" in err
     assert "Unmanaged" in out
+
+
+def test_nothing_has_to_stand_for_the_image_of_a_job_of_another_controller(place):
+    unknown = replica("unused")
+    (container,) = unknown["template"]["spec"]["containers"]
+    del container["command"]
+    container |= {"workingDir": "/var/no_such_folder", "resources": {"limits": {"cpu": 1000}}}
+    place.job(
+        tfjob({"managedBy": "kueue.x-k8s.io/multikueue"}, name="one", Worker=unknown),
+        tfjob(name="two", Worker=replica("echo 2")),
+    )
+    code, out, err = place.weft("plan", "run.yaml")
+    assert code == 0, out + err
+    assert out.count("places ") == 1, "nothing of the job that is left alone takes a place"
+    code, out, err = place.run()
+    assert code == 0, out + err
+    assert "no_such_folder" not in err
+    assert place.conditions(1)["Succeeded"] == "True"
 
 
 def test_a_cancelled_job_has_a_condition_that_says_so(place):
@@ -447,15 +466,39 @@ def test_the_ports_of_services_are_translated(isolation, place):
     assert place.log("worker").split() == ["served"] * (7 if isolation == "namespace" else 3)
 
 
-def test_a_working_folder_that_this_machine_lacks_is_told(place):
-    document = tfjob(Worker=replica("pwd"))
+@pytest.mark.parametrize("isolation", ["namespace", "ports"])
+def test_a_working_folder_that_this_machine_lacks_is_made_or_that_of_the_image(place, isolation):
+    if isolation == "namespace" and (why := why_no_namespaces()):
+        pytest.skip(why)
+    (place.folder / "code").mkdir()
+    (place.folder / "weft.toml").write_text('[images."*"]\nfolder = "code"\n')
+    document = tfjob(Worker=replica("pwd; touch made; ls", policy="Never"))
     (container,) = document["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     container["workingDir"] = "/var/no_such_folder"
     place.job(document)
-    code, _, err = place.run()
+    code, _, err = place.run("--isolation", isolation)
     assert code == 0, err
     assert err.count("/var/no_such_folder, the workingDir of tensorflow, does not exist on this machine") == 1
-    assert place.log("worker") == f"{place.folder}\n"
+    expected = "/var/no_such_folder" if isolation == "namespace" else str(place.folder / "code")
+    assert place.log("worker") == f"{expected}\nmade\n"
+    assert not os.path.lexists("/var/no_such_folder")
+
+
+def test_a_working_folder_that_a_claim_lacks_is_made_in_it(place):
+    if why := why_no_namespaces():
+        pytest.skip(why)
+    spec = replica("pwd; touch made")
+    pod = spec["template"]["spec"]
+    pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]
+    pod["containers"][0] |= {
+        "workingDir": "/claimed-data/runs/one",
+        "volumeMounts": [{"name": "data", "mountPath": "/claimed-data"}],
+    }
+    place.job(tfjob(Worker=spec))
+    code, out, err = place.run()
+    assert code == 0, out + err + place.log("worker")
+    assert place.log("worker") == "/claimed-data/runs/one\n"
+    assert (place.folder / ".weft" / "claims" / "@team" / "shared" / "runs" / "one" / "made").exists()
 
 
 def test_options_of_pipelines_are_refused_for_jobs(place):

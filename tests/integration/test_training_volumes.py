@@ -51,6 +51,30 @@ def mounts_below(path: Path) -> list[str]:
     return found
 
 
+def test_jobs_in_two_namespaces_share_no_claim(place: Place):
+    claims = []
+    for name, namespace in (("one", "default"), ("two", "team-a"), ("three", "team-a")):
+        spec = replica(f'echo {name} >> "$DATA/who"')
+        pod = spec["template"]["spec"]
+        pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]
+        (container,) = pod["containers"]
+        container["volumeMounts"] = [{"name": "data", "mountPath": "/claimed-data"}]
+        container["env"] = [{"name": "DATA", "value": "/claimed-data"}]
+        job = tfjob(Worker=spec)
+        job["metadata"] = {"name": name, "namespace": namespace}
+        about = {"name": "shared", "namespace": namespace}
+        claims.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": about, "spec": {}})
+        place.job(job, *claims[-1:])
+        code, out, err = place.run()
+        assert code == 0, out + err
+    folder = place.folder / ".weft" / "claims"
+    assert (folder / "shared" / "who").read_text() == "one\n"
+    assert (folder / "@team-a" / "shared" / "who").read_text() == "two\nthree\n"
+    place.job(job, *claims[:2])
+    code, out, err = place.run()
+    assert code == 0, "two claims of one name in two namespaces: " + out + err
+
+
 @pytest.mark.usefixtures("_namespaces")
 @pytest.mark.parametrize("path", ["/scratch-volume", "/dev/shm"])
 def test_a_volume_in_memory_is_a_file_system_of_its_size_for_all_containers(path, place: Place):

@@ -112,7 +112,8 @@ def _facts(plan: JobPlan) -> list[tuple[str, str]]:
         found.append(("policy", ", ".join(f"{name} {value}" for name, value in plan.policy.items())))
     asks = any(one.requests for one in plan.replicas)
     ignored = "what replicas request is ignored: all start at once"
-    found.append(("places", ignored if asks and plan.gang is None else _places(plan.gang)))
+    if plan.gang is not None or not plan.held:
+        found.append(("places", ignored if asks and plan.gang is None else _places(plan.gang)))
     if plan.held:
         found.append(("held", plan.held))
     hints = dict.fromkeys(hint.strip() for one in plan.replicas for hint in one.problem.splitlines()[1:])

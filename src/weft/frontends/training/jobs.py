@@ -22,6 +22,7 @@ from weft.frontends.training.schema import (
     SchedulingPolicy,
     TrainingJob,
 )
+from weft.model.patterns import late_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 SUCCESS_POLICIES: Final = ("", "AllWorkers")
 RDZV_BACKENDS: Final = ("c10d", "etcd", "etcd-v2", "static")
 _NPROC_WORDS: Final = ("auto", "cpu", "gpu")
-_DEFAULT_NAMESPACE: Final = "default"
+DEFAULT_NAMESPACE: Final = "default"
+_NAMESPACE: Final = late_pattern("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NAMESPACE_MAX: Final = 63
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True):
@@ -49,16 +52,25 @@ def read_metadata(fields: Fields) -> ObjectMeta:
     """Return the metadata of an object; of a generated name the given beginning, and `x` for its random end."""
     metadata = fields.one("metadata", shapes.METADATA)
     if metadata is None:
-        return ObjectMeta(name="", namespace=_DEFAULT_NAMESPACE, uid="", generation=1, labels={}, annotations={})
+        return ObjectMeta(name="", namespace=DEFAULT_NAMESPACE, uid="", generation=1, labels={}, annotations={})
     begin = metadata.text("generateName")
     return ObjectMeta(
         name=metadata.text("name") or (f"{begin}x" if begin else ""),
-        namespace=metadata.text("namespace") or _DEFAULT_NAMESPACE,
+        namespace=_namespace(metadata),
         uid=metadata.text("uid"),
         generation=metadata.number("generation", 0, INT64) or 1,
         labels=metadata.texts("labels"),
         annotations=metadata.texts("annotations"),
     )
+
+
+def _namespace(metadata: Fields) -> str:
+    name = metadata.text("namespace") or DEFAULT_NAMESPACE
+    if not _NAMESPACE.fullmatch(name) or len(name) > _NAMESPACE_MAX:
+        message = f"Invalid value: {show(name)}: must be a lower case RFC 1123 label"
+        hint = f"lower case letters, digits and - between them, at most {_NAMESPACE_MAX}"
+        metadata.wrong_at("namespace", message, hint)
+    return name
 
 
 def read_job(fields: Fields, kind_name: str) -> TrainingJob:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from weft.frontends.training import mpi
 from weft.frontends.training.census import restarts_unlimited
 from weft.frontends.training.compiler import groups_of, requests_of
+from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import (
     ClusterEndpoints,
     LoopbackEndpoints,
@@ -87,7 +88,7 @@ def _replicas(host: LocalJobs, group: ReplicaGroup, endpoints: Endpoints | None)
                 known = {**recipe.env, **_known(host, group, main, count, endpoints)}
                 words = tuple(expanded_words(words, known))
     except NotFoundError as error:
-        problem = str(error)
+        problem = str(error) if is_ours(job) else ""
     ends = dict.fromkeys((0, count - 1)) if count else ()
     ports = {port for type, index, port in listening_ports(job) if (type, index) == (group.type, 0)}
     beside = [one.name for one in (*template.init_containers, *template.containers) if one is not main]
@@ -145,7 +146,7 @@ def _environment(job: TrainingJob, endpoints: Endpoints) -> Iterator[VariablePla
 
 
 def _gang(host: LocalJobs, job: TrainingJob, sharing: SharingSpec | None) -> GangPlan | None:
-    if sharing is None:
+    if sharing is None or not is_ours(job):
         return None
     policy = job.policy.scheduling
     total = sum(replica_counts(job).values())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.shapes import Shape
 
 _VARIABLE: Final = late_pattern(r"[ -<>-~]+")
+_CLAIM: Final = late_pattern(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _MODE: Final = 0o644
 _MODE_MAX: Final = 0o777
 _POD_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER)
@@ -319,6 +320,9 @@ def _volume(volume: Fields) -> Volume:
         return Volume(name=name, kind="host", source=path, host_type=host.text("type", among=_HOST_TYPES))
     if claim := volume.one("persistentVolumeClaim", shapes.CLAIM_SOURCE):
         source = claim.text("claimName", required=True)
+        if source and not _CLAIM.fullmatch(source):
+            message = f"Invalid value: {show(source)}: must be a lower case RFC 1123 subdomain"
+            claim.wrong_at("claimName", message, "no claim has such a name: lower case letters, digits, - and . in it")
         return Volume(name=name, kind="claim", source=source, read_only=claim.truth("readOnly"))
     if projected := volume.one("projected", shapes.PROJECTED):
         parts = tuple(

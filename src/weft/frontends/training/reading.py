@@ -49,6 +49,7 @@ TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
 _CORE: Final = "v1"
 _SCHEDULING: Final = "scheduling.k8s.io/v1"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+_CLAIM: Final = "PersistentVolumeClaim"
 _JOB_KINDS: Final = tuple(kind for kind in KINDS if kind != "TrainJob")
 _SHOWN: Final = 20
 
@@ -180,7 +181,7 @@ class _Reader:
                 lambda _, f: _keep(self._config_maps, objects.read_config_map(f)),
             ),
             (_CORE, "Secret"): (shapes.SECRET, lambda _, f: _keep(self._secrets, objects.read_secret(f))),
-            (_CORE, "PersistentVolumeClaim"): (shapes.CLAIM, lambda _, f: self._claims.append(objects.read_claim(f))),
+            (_CORE, _CLAIM): (shapes.CLAIM, lambda _, f: self._claims.append(objects.read_claim(f))),
             (_SCHEDULING, "PriorityClass"): (
                 shapes.PRIORITY_CLASS,
                 lambda _, f: self._priorities.update([objects.read_priority_class(f)]),
@@ -193,8 +194,10 @@ class _Reader:
     ) -> None:
         fields = Fields(document, "", shape, ReadingContext(self.problems))
         metadata = read_metadata(fields)
-        # A run has one set of names: those of its replicas, folders and vertices have neither namespace nor kind.
-        key = "job" if kind in KINDS else kind, metadata.name
+        # A run has one set of names: those of its replicas, folders and vertices have neither namespace nor kind. Those
+        # of claims have one.
+        own = f"{metadata.namespace}/" if kind == _CLAIM else ""
+        key = "job" if kind in KINDS else kind, own + metadata.name
         place = fields.place("metadata")
         if not metadata.name and kind not in KINDS:
             self.problems.add(place, "metadata.name", "Required value: name or generateName is required")

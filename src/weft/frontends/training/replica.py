@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.frontends.training.compiler import gpus_of
+from weft.frontends.training.lacks import TEMPORARY, covers, start_folder
 from weft.frontends.training.lifecycle import ContainerLife, execute
 from weft.frontends.training.log_folders import LOGDIR, LogPlace, option_folders
 from weft.frontends.training.memory import MemoryPlace, used_bytes
@@ -35,6 +36,7 @@ from weft.operators.call import CommandResult, CommandSpec, failure_of, run_guar
 from weft.operators.devices import VISIBLE, device_variables
 from weft.operators.mounts import BindMount, MountNamespace, make_mount_points, plan
 from weft.operators.tensorboard import FOLDER as LOGS_FOLDER
+from weft.store.folders import remove_folder
 from weft.store.state import log_stem
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from weft.operators.call import StopCommand
     from weft.operators.network import ReplicaPlace
 
-TEMPORARY: Final = "/tmp"
 _START_S: Final = 5.0
 """The seconds that the program of a probe may take to start, beside the timeout of the probe."""
 _ENGINE_LOOK_S: Final = 0.05
@@ -122,9 +123,8 @@ class ReplicaHost(Protocol):
         """The volumes in memory of all replicas."""
         ...
 
-    @property
-    def claims(self) -> Path:
-        """The folder of persistent volume claims."""
+    def claims_of(self, namespace: str) -> Path:
+        """Return the folder of the persistent volume claims of a namespace."""
         ...
 
     @property
@@ -240,7 +240,7 @@ class ReplicaStart:
     def __init__(self, ctx: TaskContext, host: ReplicaHost, replica: Replica) -> None:
         self.ctx, self.host, self.replica = ctx, host, replica
         self.vertex: str = ctx.params.get("vertex", ctx.vertex)
-        self.places = VolumePlaces(host.claims, host.folder / "pods" / replica.name, host.base)
+        self.places = VolumePlaces(host.claims_of(replica.namespace), host.folder / "pods" / replica.name, host.base)
         self.volumes: dict[str, str] = {}
         self._lock = threading.Lock()
         self._stops: list[StopCommand] = []
@@ -492,9 +492,9 @@ class ReplicaStart:
         held = bool(self._memory.holder)
         own = mounts_of(container, self.volumes, replica.template, own_memory=held)
         binds = [*recipe.binds, *own, *place.mounts]
-        inside = container.working_dir or recipe.workdir
+        cwd = self._start_folder(container, recipe, binds, makes=place.sandbox is not None)
         binds = [*self._temporary(binds, recipe), *binds]
-        view, cwd = self._view(binds, inside, words)
+        view = self._view(binds, words)
         if container is replica.main_container:
             host.follow(self.key, replica, self._log_places(env, words, cwd, binds))
         spec = self._spec(container, env, cwd, masked)
@@ -616,18 +616,31 @@ class ReplicaStart:
         own = {name: value for name, value in env.items() if name != VISIBLE or name in given}
         return device_variables(parts.get(container.name, devices), own)  # init containers run alone
 
-    def _view(self, binds: list[BindMount], inside: str, words: list[str]) -> tuple[MountNamespace | None, Path]:
-        """Return the mounts of a container and its working folder, which may lie in a mount."""
-        base = Path(inside) if inside and os.path.isdir(inside) else self.host.base
+    def _start_folder(self, container: Container, recipe: ImageRecipe, binds: list[BindMount], *, makes: bool) -> Path:
+        """Return the working folder of a container, and make one that is missing: by a further mount, or in a mount."""
+        shown = [one.target for one in binds]
+        path, is_made = start_folder(container, recipe, self.host.base, shown, makes=makes)
+        if is_made:
+            folder = self.places.replica / ".workdir" / container.name
+            remove_folder(folder)
+            folder.mkdir(parents=True)
+            binds.append(BindMount(str(folder), path))
+        elif not os.path.isdir(_outside(path, binds)):
+            outer = max((one for one in binds if covers([one.target], path)), key=lambda one: len(one.target))
+            if not outer.read_only and outer.source not in self._memory.folders.values():
+                make_mount_points([(outer.source, path[len(outer.target) + 1 :], True)], self.replica.name)
+        return Path(path)
+
+    def _view(self, binds: list[BindMount], words: list[str]) -> MountNamespace | None:
+        """Return the mounts of a container."""
         if not binds:
-            return None, base
+            return None
         made = plan(binds, "/", self.replica.name, words[0] if words else "sh")
         make_mount_points(made.points, self.replica.name)
         if made.view is not None and self._memory.holder:
             real = tuple(os.path.realpath(folder) for folder in self._memory.folders.values())
             made = made._replace(view=replace(made.view, holder=self._memory.holder, held=real))
-        covered = inside and any(inside == one.target or inside.startswith(f"{one.target}/") for one in binds)
-        return made.view, Path(inside) if covered else base
+        return made.view
 
     def _temporary(self, binds: list[BindMount], recipe: ImageRecipe) -> list[BindMount]:
         """Return a /tmp of the replica's own if a mount needs a new folder in it; folders of the run stay there."""
@@ -641,7 +654,7 @@ class ReplicaStart:
         needed: list[str | Path] = [
             self.host.base,
             self.host.folder,
-            self.host.claims,
+            self.places.claims,
             *recipe.programs,
             sys.prefix,
             sys.base_prefix,

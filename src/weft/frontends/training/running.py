@@ -35,6 +35,7 @@ from weft.frontends.training.reporting import TRIAL
 from weft.frontends.training.schema import NEVER, EnvVar
 from weft.frontends.training.sharing import room_of
 from weft.frontends.training.tuning import TuningChoice, tuned
+from weft.frontends.training.volumes import claims_of
 from weft.model.errors import DefinitionError, NotFoundError
 from weft.model.masking import worth_masking
 from weft.operators.mounts import BindMount
@@ -113,7 +114,6 @@ class LocalJobs:
         self.folder, self.base, self.files, self.step = folder, base, files, step
         self.records = folder / "processes"
         self.measures = any(job.tuning is not None and job.tuning.history for job in files.jobs)
-        self.claims = state / CLAIMS
         self._run = run if step is None else f"{step.name}/{run}"
         self.spread = spread
         self._isolation = Isolation.PORTS if spread else None if isolation == AUTO else Isolation(isolation)
@@ -169,11 +169,15 @@ class LocalJobs:
         for image, origin in images:
             said.setdefault(origin, {})[image] = None
         notes = [*(f"image {', '.join(names)}: {origin}" for origin, names in said.items()), *notes]
-        warnings = self.warnings([job for job, _ in self._groups])
+        warnings = self.warnings({group.job.name for group in self._own_groups()})
         if self._board != OFF:
             self._find_board()
             notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
         return warnings, notes
+
+    def claims_of(self, namespace: str) -> Path:
+        """Return the folder of the persistent volume claims of a namespace."""
+        return claims_of(self._state / CLAIMS, namespace)
 
     def unseen(self, root: str) -> str:
         """Return why it cannot be told what the replicas open that counts for a folder, "" if it can; as `check`."""
@@ -182,11 +186,11 @@ class LocalJobs:
         self.check()
         if self.isolation()[0] is Isolation.CONTAINER:
             return "its replicas run in containers of an engine"
-        volumes = [volume for group in self._groups.values() for volume in group.spec.template.volumes]
+        volumes = [(one, group.job.namespace) for group in self._own_groups() for one in group.spec.template.volumes]
         recipes = [self._resolver.resolve(one, starts=False) for _, one in self._containers()]
         places = [
-            *(os.path.join(self.base, os.path.expanduser(one.source)) for one in volumes if one.kind == "host"),
-            *(os.path.join(self.claims, one.source) for one in volumes if one.kind == "claim"),
+            *(os.path.join(self.base, os.path.expanduser(one.source)) for one, _ in volumes if one.kind == "host"),
+            *(str(self.claims_of(namespace) / one.source) for one, namespace in volumes if one.kind == "claim"),
             *(recipe.folder for recipe in recipes if recipe.folder),
         ]
         place = untold(places, root, str(self.base))
@@ -209,19 +213,24 @@ class LocalJobs:
                     found += loopback_warnings(job, services, hosts, spread=self.spread)
         return found
 
+    def _own_groups(self) -> list[ReplicaGroup]:
+        """Return the groups of the jobs that this run controls; those of others never start."""
+        return [group for group in self._groups.values() if is_ours(group.job)]
+
     def _lacks(self, jobs: Collection[str]) -> Iterator[str]:
         """Yield what the containers of some jobs name that only their images have."""
-        for group in self._groups.values():
+        makes = self.isolation()[0] is Isolation.NAMESPACE
+        for group in self._own_groups():
             if group.job.name not in jobs:
                 continue
             replica = self.replica(group.job.name, group.type, 0)
             for one in (*replica.template.init_containers, *replica.template.containers):
                 if not self._serves_mpi(replica, one):
-                    yield from lacks_of(one, self.recipe(replica, one), self.base)
+                    yield from lacks_of(one, self.recipe(replica, one), self.base, makes=makes)
 
     def _find_board(self) -> None:
         """Find TensorBoard and reserve its port, before the run begins."""
-        replicas = [self.replica(group.job.name, group.type, 0) for group in self._groups.values()]
+        replicas = [self.replica(group.job.name, group.type, 0) for group in self._own_groups()]
         recipes = [self.recipe(one, container) for one in replicas for container in one.template.containers]
         folders = dict.fromkeys(folder for recipe in recipes for folder in recipe.programs)
         self._board_words = find_tensorboard(list(folders))
@@ -250,13 +259,13 @@ class LocalJobs:
 
     def _containers(self) -> Iterator[tuple[TrainingJob, Container]]:
         """Yield the containers of all replica types with their jobs."""
-        for group in self._groups.values():
+        for group in self._own_groups():
             template = group.spec.template
             yield from ((group.job, one) for one in (*template.init_containers, *template.containers))
 
     def _origins(self) -> Iterator[tuple[str, str]]:
         """Yield each image with what stands for it on this machine. NotFoundError: nothing says how one starts."""
-        for group in self._groups.values():
+        for group in self._own_groups():
             replica = self.replica(group.job.name, group.type, 0)
             for one in (*replica.template.init_containers, *replica.template.containers):
                 if one.image or self._isolation is not Isolation.CONTAINER:
@@ -367,7 +376,7 @@ class LocalJobs:
             run=self._run.rpartition("/")[2],
             folder=str(self.folder),
             base=str(self.base),
-            state=str(self.claims.parent),
+            state=str(self._state),
             files=self.files,
             maps=tuple(self._maps),
             measures=self.measures,
@@ -411,7 +420,7 @@ class LocalJobs:
 
     def end(self, state: str, reason: str, at: float) -> None:
         """Write the end of the jobs that a cancel or a failure of the run has ended, and when ended jobs expire."""
-        set_expiries(self.claims.parent, self._run, self._status.end(state, reason, at))
+        set_expiries(self._state, self._run, self._status.end(state, reason, at))
 
     def is_suspended(self, job: str) -> bool:
         """Whether no replica of a job is to run now."""
@@ -470,7 +479,7 @@ class LocalJobs:
         self._gives_devices |= self._asks_for_devices()
 
     def _asks_for_devices(self) -> bool:
-        return any(requests_of(group.spec.template).gpu for group in self._groups.values())
+        return any(requests_of(group.spec.template).gpu for group in self._own_groups())
 
     def open_trial(self, job: TrainingJob) -> tuple[str, LocalJobs]:
         """Make a trial of a job in a folder of its own; return its name and its host."""

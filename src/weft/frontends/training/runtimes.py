@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
+from weft.documents import yaml
+from weft.documents.problems import show
 from weft.frontends.training import shapes
 from weft.frontends.training.fields import MOST_REPLICAS
 from weft.frontends.training.jobs import read_metadata
 from weft.frontends.training.kinds import CLUSTER_RUNTIME
 from weft.frontends.training.pods import read_pod_template
 from weft.frontends.training.schema import Container, PodTemplate
+from weft.model.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from weft.frontends.training.fields import Fields
@@ -30,6 +33,8 @@ LAUNCHER: Final = "launcher"
 _CONTAINERS: Final = {TRAINER: NODE, DATASET: DATASET, MODEL: MODEL}
 _STATUSES: Final = ("Ready", "Complete")
 _POLICIES: Final = ("torch", "mpi", "jax", "xgboost")
+PROCESS_WORDS: Final = ("auto", "cpu", "gpu")
+"""What may stand in place of the number of processes of a node."""
 _TIMEOUT_S: Final = 60
 BACKOFF_LIMIT: Final = 6
 """The limit of restarts of a Job of Kubernetes that names none."""
@@ -53,7 +58,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     kind: str = CLUSTER_RUNTIME
     policy: str = "plain"
     nodes: int = 1
-    processes: int | None = None
+    processes: str | None = None
+    """Of each node: a number or one of `PROCESS_WORDS`."""
     launcher_is_node: bool = False
     gang_timeout_s: int | None = None
     """None: the pods start without a gang."""
@@ -78,6 +84,7 @@ def read_runtime(fields: Fields) -> Runtime:
         spec.wrong_at("template", "Required value: a runtime needs spec.replicatedJobs in its template")
     mpi = policy.one("mpi", shapes.MPI_POLICY) if policy else None
     nodes = policy.number("numNodes", 0, MOST_REPLICAS) if policy else None
+    torch = policy.one("torch", shapes.TORCH_POLICY) if policy else None
     if mpi is not None:
         mpi.text("mpiImplementation", among=("OpenMPI", ""))
     return Runtime(
@@ -85,7 +92,7 @@ def read_runtime(fields: Fields) -> Runtime:
         kind=kind,
         policy=_policy(policy),
         nodes=1 if nodes is None else nodes,
-        processes=mpi.number("numProcPerNode", 1) if mpi else None,
+        processes=read_processes(torch) if torch else read_processes(mpi, ()) if mpi else None,
         launcher_is_node=mpi.truth("runLauncherAsNode") if mpi else False,
         gang_timeout_s=_gang_timeout(spec),
         labels=metadata.texts("labels") if metadata else {},
@@ -94,14 +101,28 @@ def read_runtime(fields: Fields) -> Runtime:
     )
 
 
+def read_processes(fields: Fields, words: tuple[str, ...] = PROCESS_WORDS) -> str | None:
+    """Return `numProcPerNode`: a number as text, or one of the words; None if it is missing."""
+    node = fields.node("numProcPerNode")
+    word = node.value if isinstance(node, yaml.Scalar) else None
+    if not isinstance(word, str) or word.isdecimal() or not words:
+        number = fields.number("numProcPerNode", 1)
+        return None if number is None else str(number)
+    if word in words:
+        return word
+    message = f"Invalid value: {show(word)}: must have an int value or [{' '.join(words)}]"
+    fields.wrong_at("numProcPerNode", message, did_you_mean(word, words))
+    return None
+
+
 def _policy(policy: Fields | None) -> str:
     if policy is None:
         return "plain"
     found = [name for name in _POLICIES if name in policy]
     if len(found) > 1:
         policy.wrong(policy.mark, policy.path, "Invalid value: Only one of the policy can be configured")
-    for name, form in (("torch", shapes.TORCH_POLICY), ("jax", shapes.BARE_POLICY), ("xgboost", shapes.BARE_POLICY)):
-        policy.one(name, form)
+    for name in ("jax", "xgboost"):
+        policy.one(name, shapes.BARE_POLICY)
     return found[0] if found else "plain"
 
 
@@ -164,7 +185,7 @@ def _mpi(name: str, image: str, *, launcher_is_node: bool) -> Runtime:
     return Runtime(
         name=name,
         policy="mpi",
-        processes=1,
+        processes="1",
         launcher_is_node=launcher_is_node,
         jobs=(
             nodes,

@@ -220,7 +220,8 @@ SPECS: Final[Mapping[str, Shape]] = {
 
 TRAIN_JOB_SPEC: Final = shape(
     "the spec of a TrainJob",
-    "runtimeRef initializer trainer runtimePatches suspend activeDeadlineSeconds managedBy",
+    "runtimeRef initializer trainer runtimePatches podTemplateOverrides podSpecOverrides labels annotations suspend"
+    " activeDeadlineSeconds managedBy",
 )
 RUNTIME_REF: Final = shape("runtimeRef", "name apiGroup kind")
 INITIALIZER: Final = shape("initializer", "dataset model")
@@ -233,15 +234,18 @@ JOB_SET_SPEC_PATCH: Final = shape("the spec of a JobSet patch", "replicatedJobs"
 REPLICATED_JOB_PATCH: Final = shape("a patch of a replicated job", "name template")
 JOB_TEMPLATE: Final = shape("the template of a Job", "metadata spec")
 JOB_SPEC_PATCH: Final = shape("the spec of a Job patch", "template")
-POD_SPEC_PATCH: Final = shape(
-    "the spec of a pod patch",
+_PATCHED: Final = (
     "volumes initContainers containers nodeSelector terminationGracePeriodSeconds",
     "serviceAccountName imagePullSecrets securityContext affinity tolerations schedulingGates",
 )
+POD_SPEC_PATCH: Final = shape("the spec of a pod patch", *_PATCHED)
+POD_SPEC_OVERRIDE: Final = shape("an entry of podSpecOverrides", f"targetJobs {_PATCHED[0]}", _PATCHED[1])
+POD_TEMPLATE_OVERRIDE: Final = shape("an entry of podTemplateOverrides", "targetJobs metadata spec")
+TARGET_JOB: Final = shape("an entry of targetJobs", "name")
 CONTAINER_PATCH: Final = shape("the patch of a container", "name env volumeMounts", "securityContext")
 RUNTIME_SPEC: Final = shape("the spec of a runtime", "mlPolicy podGroupPolicy template")
 ML_POLICY: Final = shape("mlPolicy", "numNodes torch mpi jax xgboost", "flux")
-TORCH_POLICY: Final = shape("torch", "", "envInjection numProcPerNode")
+TORCH_POLICY: Final = shape("torch", "numProcPerNode", "envInjection")
 MPI_POLICY: Final = shape("mpi", "numProcPerNode mpiImplementation runLauncherAsNode", "sshAuthMountPath")
 BARE_POLICY: Final = shape("this policy", "")
 POD_GROUP_POLICY: Final = shape("podGroupPolicy", "coscheduling volcano")

@@ -7,7 +7,7 @@ Source: `pkg/apis/trainer/v1alpha1/trainjob_types.go`, `pkg/runtime/core/trainin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
@@ -25,7 +25,9 @@ from weft.frontends.training.runtimes import (
     LAUNCHER,
     MODEL,
     NODE,
+    PROCESS_WORDS,
     TRAINER,
+    read_processes,
 )
 from weft.frontends.training.schema import (
     ON_FAILURE,
@@ -77,7 +79,7 @@ class InitializerSpec(Struct, frozen=True):
 
 
 class ContainerPatch(Struct, frozen=True):
-    """What a runtime patch adds to one container."""
+    """What a patch adds to one container."""
 
     name: str
     env: tuple[EnvVar, ...]
@@ -85,8 +87,9 @@ class ContainerPatch(Struct, frozen=True):
 
 
 class PodPatch(Struct, frozen=True, kw_only=True):
-    """What a runtime patch adds to the pods of one replicated job."""
+    """What a TrainJob adds to the pods of one replicated job. `field` is the one of its spec that says so."""
 
+    field: str
     job: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -107,7 +110,7 @@ class TrainJobSpec(Struct, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
     nodes: int | None = None
-    processes: int | None = None
+    processes: str | None = None
     requests: Mapping[str, float] = {}
     limits: Mapping[str, float] = {}
     initializers: Mapping[str, InitializerSpec] = {}
@@ -151,7 +154,7 @@ def read_train_job(fields: Fields) -> TrainJobSpec:
         args=trainer.words("args") if trainer else (),
         env=read_env(trainer, "env", NODE) if trainer else (),
         nodes=trainer.number("numNodes", 0, MOST_REPLICAS) if trainer else None,
-        processes=trainer.number("numProcPerNode", 1) if trainer else None,
+        processes=read_processes(trainer) if trainer else None,
         requests=resources.resources("requests") if resources else {},
         limits=resources.resources("limits") if resources else {},
         initializers=_initializers(spec),
@@ -181,8 +184,7 @@ def _initializers(spec: Fields) -> dict[str, InitializerSpec]:
 
 def _patches(spec: Fields) -> tuple[dict[str, str], dict[str, str], tuple[PodPatch, ...]]:
     """Return labels and annotations for all pods, and the patches of replicated jobs."""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels, annotations = spec.texts("labels"), spec.texts("annotations")
     patches: list[PodPatch] = []
     for patch in spec.many("runtimePatches", shapes.RUNTIME_PATCH):
         patch.text("manager", required=True)
@@ -196,7 +198,25 @@ def _patches(spec: Fields) -> tuple[dict[str, str], dict[str, str], tuple[PodPat
         job_set = template.one("spec", shapes.JOB_SET_SPEC_PATCH)
         if job_set is not None:
             patches += [_pod_patch(one) for one in job_set.many("replicatedJobs", shapes.REPLICATED_JOB_PATCH)]
-    return labels, annotations, tuple(patches)
+    return labels, annotations, (*patches, *_overrides(spec))
+
+
+def _overrides(spec: Fields) -> Iterator[PodPatch]:
+    """Yield the patches of Trainer 2.0 (`podSpecOverrides`) and 2.1 (`podTemplateOverrides`)."""
+    for one in spec.many("podTemplateOverrides", shapes.POD_TEMPLATE_OVERRIDE):
+        metadata, pods = one.one("metadata", shapes.METADATA), one.one("spec", shapes.POD_SPEC_PATCH)
+        for job in _targets(one):
+            yield _patch_of("podTemplateOverrides", job, metadata, pods)
+    for one in spec.many("podSpecOverrides", shapes.POD_SPEC_OVERRIDE):
+        for job in _targets(one):
+            yield _patch_of("podSpecOverrides", job, None, one)
+
+
+def _targets(override: Fields) -> list[str]:
+    targets = override.many("targetJobs", shapes.TARGET_JOB)
+    if not targets:
+        override.wrong_at("targetJobs", "Required value", "name replicated jobs of the runtime: [{name: node}]")
+    return [one.text("name", required=True) for one in targets]
 
 
 def _pod_patch(patch: Fields) -> PodPatch:
@@ -205,6 +225,10 @@ def _pod_patch(patch: Fields) -> PodPatch:
     pods = job_spec.one("template", shapes.POD_TEMPLATE) if job_spec else None
     metadata = pods.one("metadata", shapes.METADATA) if pods else None
     spec = pods.one("spec", shapes.POD_SPEC_PATCH) if pods else None
+    return _patch_of("runtimePatches", patch.text("name", required=True), metadata, spec)
+
+
+def _patch_of(field: str, job: str, metadata: Fields | None, spec: Fields | None) -> PodPatch:
     volumes = read_volumes(spec) if spec else ()
     containers = [
         one
@@ -212,7 +236,8 @@ def _pod_patch(patch: Fields) -> PodPatch:
         for one in (spec.many(key, shapes.CONTAINER_PATCH) if spec else ())
     ]
     return PodPatch(
-        job=patch.text("name", required=True),
+        field=field,
+        job=job,
         labels=metadata.texts("labels") if metadata else {},
         annotations=metadata.texts("annotations") if metadata else {},
         volumes=volumes,
@@ -252,7 +277,7 @@ def _place(fields: Fields, key: str) -> FilePosition:
 
 def check_train_job(train: TrainJobSpec, runtime: Runtime, fields: Fields) -> None:
     """Add the mistakes of a TrainJob in its runtime, in the words of the trainer's webhooks."""
-    at = {key: _place(fields, key) for key in ("runtimeRef", "trainer", "runtimePatches")}
+    at = {key: _place(fields, key) for key in ("runtimeRef", "trainer", *(one.field for one in train.patches))}
     containers = {
         job.name: {one.name for one in (*job.template.containers, *job.template.init_containers)}
         for job in runtime.jobs
@@ -266,21 +291,23 @@ def check_train_job(train: TrainJobSpec, runtime: Runtime, fields: Fields) -> No
             message = f"must have {ancestor} job when trainJob is configured with input {config}"
             fields.wrong(at["runtimeRef"], "spec.runtimeRef", f"Invalid value: {message}")
     for patch in train.patches:
-        known = containers.get(patch.job)
+        known, place = containers.get(patch.job), f"spec.{patch.field}"
         if known is None:
-            message = "must not have replicated job that doesn't exist in the runtime job template"
+            what = "replicated job" if patch.field == "runtimePatches" else "targetJob"
+            message = f"must not have {what} that doesn't exist in the runtime job template"
             hint = did_you_mean(patch.job, containers, f"the runtime has: {', '.join(containers)}")
-            fields.wrong(at["runtimePatches"], "spec.runtimePatches", f"Invalid value: {message}", hint)
+            fields.wrong(at[patch.field], place, f"Invalid value: {message}", hint)
             continue
         for one in patch.containers:
             if one.name not in known:
                 message = f"must not have container that doesn't exist in the runtime job {patch.job}"
-                fields.wrong(at["runtimePatches"], "spec.runtimePatches", f"Invalid value: {message}")
+                fields.wrong(at[patch.field], place, f"Invalid value: {message}")
             elif one.env and one.name in (DATASET, MODEL, NODE):
                 message = f"must not have envs for the {DATASET}, {MODEL}, {NODE} containers"
-                fields.wrong(
-                    at["runtimePatches"], "spec.runtimePatches", f"Invalid value: {message}", "use spec.trainer.env"
-                )
+                fields.wrong(at[patch.field], place, f"Invalid value: {message}", "use spec.trainer.env")
+    if runtime.policy == "mpi" and train.processes in PROCESS_WORDS:
+        message = f"Invalid value: {show(train.processes)}: must have an int value for MPI TrainJob"
+        fields.wrong(at["trainer"], "spec.trainer.numProcPerNode", message)
     if runtime.policy == "mpi" and runtime.launcher_is_node and (train.nodes or 1) > 1 and NODE not in containers:
         policy = "MPI trainingRuntime with enabled runLauncherAsNode"
         message = f"must have 1 when {policy} does not have either launcher and node"
@@ -312,7 +339,7 @@ def job_of(train: TrainJobSpec, runtime: Runtime) -> TrainingJob:
             suspend=train.suspend,
             managed_by=train.managed_by,
         ),
-        nproc_per_node=None if train.processes is None or runtime.policy == "mpi" else str(train.processes),
+        nproc_per_node=None if runtime.policy == "mpi" else train.processes or runtime.processes,
         slots_per_worker=_slots(train, runtime),
         launcher_is_node=runtime.launcher_is_node,
         main_container=NODE,
@@ -324,7 +351,8 @@ def _slots(train: TrainJobSpec, runtime: Runtime) -> int | None:
     """Return the MPI processes of a node: as given, else one for each GPU."""
     if runtime.policy != "mpi":
         return None
-    given = train.processes or runtime.processes or 1
+    text = train.processes or runtime.processes or "1"
+    given = int(text) if text.isdecimal() else 1  # a word is a mistake already
     gpus = max((int(n) for name, n in {**train.requests, **train.limits}.items() if "gpu" in name.lower()), default=0)
     return max(given, gpus) if train.processes is None and given == 1 else given
 

@@ -1,7 +1,7 @@
 """The volumes of a replica as folders of this machine, and the mounts that show them in its containers.
 
-Claims lie in the state folder and outlive the run. The folder of a replica has its other volumes; it belongs to one
-incarnation of the replica. Source: the volumes of Kubernetes core/v1.
+Claims lie in the state folder, in a folder for each namespace, and outlive the run. The folder of a replica has its
+other volumes; it belongs to one incarnation of the replica. Source: the volumes of Kubernetes core/v1.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from weft.frontends.training.jobs import DEFAULT_NAMESPACE
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError
 from weft.operators.mounts import BindMount
 from weft.store.folders import remove_folder, safe_open
@@ -36,7 +37,8 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[int], bool]]]] = {
 
 
 class VolumePlaces(Struct, frozen=True):
-    """Where volumes lie: `claims` has a folder for each claim, `replica` those of one incarnation of a replica.
+    """Where volumes lie: `claims` has a folder for each claim of the namespace, `replica` those of one incarnation of
+    a replica.
 
     `base` is the folder of the job file, to which relative host paths belong.
     """
@@ -44,6 +46,14 @@ class VolumePlaces(Struct, frozen=True):
     claims: Path
     replica: Path
     base: Path
+
+
+def claims_of(claims: Path, namespace: str) -> Path:
+    """Return the folder with the claims of a namespace; those of the default one lie in `claims` itself.
+
+    No claim has a name like that of the folder of a namespace. ForbiddenError: the namespace is no name of a folder.
+    """
+    return claims if namespace == DEFAULT_NAMESPACE else _inside(claims, f"@{namespace}", "namespace of a claim")
 
 
 Facts = Callable[["FileItem"], str]

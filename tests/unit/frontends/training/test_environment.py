@@ -305,6 +305,9 @@ def test_the_torch_runtime_of_trainer() -> None:
         ({}, {"cpu": 4}, None, "4"),
         ({"cpu": 4}, {"example.com/gpu": 2}, None, "auto"),
         ({"cpu": 4}, {}, "7", "7"),
+        ({"cpu": 4}, {"example.com/gpu": 2}, "cpu", "4"),
+        ({"cpu": 4}, {}, "gpu", "gpu"),
+        ({}, {}, "auto", "1"),
     ],
 )
 def test_the_processes_of_a_node_follow_its_resources(

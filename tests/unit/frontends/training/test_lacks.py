@@ -5,16 +5,18 @@ from pathlib import Path
 import pytest
 
 from weft.frontends.training.images import ImageRecipe
-from weft.frontends.training.lacks import lacks_of
+from weft.frontends.training.lacks import lacks_of, start_folder
 from weft.frontends.training.schema import Container, VolumeMount
 from weft.operators.mounts import BindMount
 
 IMAGE = "kubeflow/mnist:v1"
 
 
-def lacks(base: Path, *command: str, binds: tuple[BindMount, ...] = (), workdir: str = "", **fields) -> list[str]:
+def lacks(
+    base: Path, *command: str, binds: tuple[BindMount, ...] = (), workdir: str = "", makes: bool = False, **fields
+) -> list[str]:
     container = Container(name="tensorflow", image=IMAGE, command=command, **fields)
-    return list(lacks_of(container, ImageRecipe(image=IMAGE, binds=binds, workdir=workdir), base))
+    return list(lacks_of(container, ImageRecipe(image=IMAGE, binds=binds, workdir=workdir), base, makes=makes))
 
 
 def test_a_script_that_only_the_image_has_is_told_with_what_to_write(tmp_path):
@@ -57,8 +59,25 @@ def test_what_a_mount_has_is_not_told(tmp_path):
 
 
 def test_a_working_folder_that_is_not_there_is_told(tmp_path):
-    (told,) = lacks(tmp_path, "pwd", working_dir="/no/such/folder")
-    assert (
-        told
-        == f"/no/such/folder, the workingDir of tensorflow, does not exist on this machine: it starts in {tmp_path}"
-    )
+    what = "/no/such/folder, the workingDir of tensorflow, does not exist on this machine: it "
+    for makes, does in ((False, f"is replaced by {tmp_path}: "), (True, "is made, and empty: ")):
+        (told,) = lacks(tmp_path, "pwd", working_dir="/no/such/folder", makes=makes)
+        assert told.startswith(what + does)
+        assert '(folder = "code", workdir = "/no/such/folder")' in told
+
+
+def start(base: Path, working_dir: str, workdir: str = "", shown: tuple[str, ...] = (), *, makes: bool = True):
+    container = Container(name="tensorflow", working_dir=working_dir)
+    return start_folder(container, ImageRecipe(image="", workdir=workdir), base, shown, makes=makes)
+
+
+def test_a_missing_working_folder_is_made_or_replaced_by_that_of_the_image(tmp_path):
+    (tmp_path / "code").mkdir()
+    own = str(tmp_path / "code")
+    assert start(tmp_path, "/no/such", own) == ("/no/such", True)
+    assert start(tmp_path, "/no/such", own, makes=False) == (own, False)
+    assert start(tmp_path, "/no/such", "/nor/this", makes=False) == (str(tmp_path), False)
+    assert start(tmp_path, "/no/such/one", own, ("/no/such",)) == ("/no/such/one", False), "a mount has it"
+    assert start(tmp_path, "code") == (own, False), "as the folder of the job file"
+    assert start(tmp_path, "gone") == (str(tmp_path), False), "nothing is made in the folder of the job file"
+    assert start(tmp_path, "", "/nor/this") == (str(tmp_path), False), "only a workingDir is made"

@@ -421,6 +421,22 @@ def test_the_fields_of_a_spec_have_the_article_of_their_kind():
     assert "the spec of an MPIJob has: cleanPodPolicy" in str(caught.value)
 
 
+@pytest.mark.parametrize("namespace", ["Team", "a.b", "../../x", "-a", "a" * 64])
+def test_a_namespace_is_a_label(namespace):
+    with pytest.raises(
+        JobFileError, match=r"metadata.namespace: Invalid value: .* must be a lower case RFC 1123 label"
+    ):
+        read_text(SMALL.replace("name: small", f'name: small\n  namespace: "{namespace}"'), "f.yaml")
+    assert read_text(SMALL.replace("name: small", "name: small\n  namespace: 1-a"), "f.yaml").jobs[0].namespace == "1-a"
+
+
+@pytest.mark.parametrize("name", ["../x", "@team/x", "Data", "a/b"])
+def test_a_claim_of_a_volume_has_a_name_that_claims_have(name):
+    claim = f'volumes: [{{name: v, persistentVolumeClaim: {{claimName: "{name}"}}}}]'
+    with pytest.raises(JobFileError, match=r"claimName: Invalid value: .* must be a lower case RFC 1123 subdomain"):
+        read_text(SMALL.replace("          containers:", f"          {claim}\n          containers:"), "f.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "line", "before"),
     [

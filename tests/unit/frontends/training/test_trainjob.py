@@ -129,6 +129,30 @@ def test_patches_of_the_runtime():
     assert job.replicas["extra"].template.volumes == ()
 
 
+OVERRIDE = (
+    "volumes: [{name: v, emptyDir: {}}], serviceAccountName: someone,"
+    " containers: [{name: side, env: [{name: S, value: s}], volumeMounts: [{name: v, mountPath: /v}]}]"
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "override", "labels"),
+    [
+        ("podTemplateOverrides", f"metadata: {{labels: {{team: t}}}}, spec: {{{OVERRIDE}}}", {"team": "t"}),
+        ("podSpecOverrides", OVERRIDE, {}),
+    ],
+)
+def test_the_overrides_of_earlier_trainers_are_patches(field, override, labels):
+    job = own(f"  labels: {{all: pods}}\n  {field}: [{{targetJobs: [{{name: node}}], {override}}}]\n")
+    template = job.replicas["node"].template
+    assert template.labels == {"from": "runtime", "all": "pods", **labels}
+    assert [volume.name for volume in template.volumes] == ["v"]
+    assert template.containers[1].env == (EnvVar("S", "s"),)
+    assert [mount.path for mount in template.containers[1].mounts] == ["/v"]
+    extra = job.replicas["extra"].template
+    assert (extra.labels, extra.volumes) == ({"from": "runtime", "all": "pods"}, ())
+
+
 @pytest.mark.parametrize(
     ("runtime", "policy", "nodes", "expected"),
     [
@@ -157,6 +181,24 @@ def test_the_processes_of_an_mpi_node():
         assert (job.slots_per_worker, job.launcher_is_node) == (expected, True)
 
 
+@pytest.mark.parametrize(
+    ("of_runtime", "of_job", "expected"),
+    [
+        ("", "", None),
+        ("numProcPerNode: 3", "", "3"),
+        ("numProcPerNode: gpu", "", "gpu"),
+        ("numProcPerNode: 3", "numProcPerNode: auto", "auto"),
+        ("numProcPerNode: auto", "numProcPerNode: 2", "2"),
+        ("", "numProcPerNode: cpu", "cpu"),
+    ],
+)
+def test_the_processes_of_a_torch_node_are_those_of_the_job_else_of_its_runtime(of_runtime, of_job, expected):
+    text = train(f"  trainer: {{{of_job}}}\n", "own", "TrainingRuntime") + "---\n"
+    found = read_text(text + RUNTIME.replace("torch: {}", f"torch: {{{of_runtime}}}"), "f.yaml")
+    assert [job.nproc_per_node for job in found.jobs] == [expected]
+    assert found.warnings == ()
+
+
 def test_the_policy_of_the_job():
     policy = job_of_text(train("  suspend: true\n  activeDeadlineSeconds: 7\n")).policy
     assert (policy.suspend, policy.deadline_s, policy.managed_by) == (True, 7, None)
@@ -174,6 +216,9 @@ def test_the_policy_of_the_job():
         ("  trainer: {numNodes: -1}\n", "plain", "6:23: spec.trainer.numNodes: Invalid value: -1", ""),
         ("  trainer: {numNodes: 10001}\n", "plain", "Invalid value: 10001: must be at most 10000", ""),
         ("  trainer: {numProcPerNode: 0}\n", "plain", "must be greater than or equal to 1", ""),
+        ("  trainer: {numProcPerNode: gpus}\n", "plain", "must have an int value or [auto cpu gpu]", "mean gpu?"),
+        ('  trainer: {numProcPerNode: "4"}\n', "plain", "must be a whole number", "leave out the quotes"),
+        ("  trainer: {numProcPerNode: auto}\n", "mpi-distributed", "must have an int value for MPI TrainJob", ""),
         ("  trainer: {image: x, imagePull: y}\n", "plain", "spec.trainer.imagePull: unknown field", "mean image?"),
         ("  managedBy: me\n", "plain", 'Unsupported value: "me": supported values: "trainer.kubeflow.org', ""),
         ("  activeDeadlineSeconds: 0\n", "plain", "must be greater than or equal to 1", ""),
@@ -198,6 +243,13 @@ def test_the_policy_of_the_job():
             "mean node",
         ),
         (PATCHES.replace("name: side", "name: node"), "plain", "must not have envs for the dataset-initializer,", ""),
+        (
+            "  podTemplateOverrides: [{targetJobs: [{name: nodes}]}]\n",
+            "plain",
+            "6:25: spec.podTemplateOverrides: Invalid value: must not have targetJob that doesn't exist in the runtime",
+            "mean node",
+        ),
+        ("  podSpecOverrides: [{volumes: []}]\n", "plain", "spec.podSpecOverrides[0].targetJobs: Required value", ""),
     ],
 )
 def test_mistakes_in_a_train_job(spec, runtime, message, hint):
@@ -216,6 +268,8 @@ def test_mistakes_in_a_train_job(spec, runtime, message, hint):
             "name: main\n                      image",
             "must have container node",
         ),
+        ("torch: {}", "torch: {numProcPerNode: all}", "torch.numProcPerNode: Invalid value"),
+        ("torch: {}", "mpi: {numProcPerNode: auto}", "mpi.numProcPerNode: must be a whole number"),
         ("replicas: 2", "replicas: -1", "must be greater than or equal to 0"),
         ("status: Complete", "status: Done", 'Unsupported value: "Done": supported values: "Ready", "Complete"'),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.frontends.training.schema import Container, FileItem, JobFile, KeyValues, PodTemplate, Volume, VolumeMount
-from weft.frontends.training.volumes import VolumePlaces, make_volumes, mounts_of, remove_volumes
+from weft.frontends.training.volumes import VolumePlaces, claims_of, make_volumes, mounts_of, remove_volumes
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError
 
 FILES = JobFile(
@@ -43,6 +43,13 @@ def test_the_places_of_volumes(places):
     remove_volumes(places)
     assert not places.replica.exists()
     assert (places.claims / "shared-data" / "kept").exists()
+
+
+def test_each_namespace_has_claims_of_its_own(tmp_path):
+    folders = [claims_of(tmp_path, namespace) for namespace in ("default", "team-a", "team-b")]
+    assert folders == [tmp_path, tmp_path / "@team-a", tmp_path / "@team-b"]
+    with pytest.raises(ForbiddenError, match="namespace of a claim"):
+        claims_of(tmp_path, "../..")
 
 
 def test_config_maps_and_secrets_are_files_with_modes(places):

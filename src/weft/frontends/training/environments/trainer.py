@@ -65,9 +65,9 @@ def _mpi(job: TrainingJob) -> Iterator[EnvVar]:
 
 
 def _processes(job: TrainingJob, container: Container) -> str:
-    """Return the processes of a node: as given, "auto" with GPUs, else one for each core."""
+    """Return the processes of a node: as given; one for each core for "cpu", and for "auto" without GPUs."""
     given = job.nproc_per_node or "auto"
-    if given != "auto" or _gpus(container):
+    if given not in ("auto", "cpu") or (given == "auto" and _gpus(container)):
         return given
     cores = container.requests.get("cpu") or container.limits.get("cpu", 0)
     return str(max(1, math.ceil(cores)))
