@@ -36,7 +36,7 @@ from weft.frontends.training.schema import NEVER, EnvVar
 from weft.frontends.training.sharing import room_of
 from weft.frontends.training.tuning import TuningChoice, tuned
 from weft.model.errors import DefinitionError, NotFoundError
-from weft.model.masking import worth_masking
+from weft.model.masking import without_secrets, worth_masking
 from weft.operators.mounts import BindMount
 from weft.operators.network import (
     LOOPBACK,
@@ -590,7 +590,7 @@ class LocalJobs:
         secrets = {*made.secrets, *secrets_of(replica.template, self.files)}
         masked = worth_masking(secrets)
         return {
-            name: "***" if value in secrets or any(text in value for text in masked) else value
+            name: "***" if value in secrets or without_secrets(value, masked) != value else value
             for name, value in made.values.items()
         }
 
