@@ -509,6 +509,9 @@ class ResultCache:
         return reason
 
     def _keep(self, recipe: Recipe, claim: Claim, started: float) -> str:
+        # What the command names and was not there at the look-up, an earlier attempt of the step may have made.
+        scopes = [scope for scope in recipe.scopes if f"file {scope[0]}" in claim.leaves]
+        recipe = replace(recipe, scopes=scopes)
         now = self.key(recipe)
         if now.key != claim.key:
             return f"what it reads changed while it ran: {self.differences(claim.leaves, now.leaves)[0]}"
