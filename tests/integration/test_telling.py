@@ -311,6 +311,33 @@ def test_a_dag_that_loops_over_an_artifact_is_no_step(place):
     assert (code, err) == (4, f"error WEFT300: each of {RUN} has no item 2\n  See: weft show {RUN}\n")
 
 
+@pytest.mark.parametrize("ending", ["succeeds", "fails", "is suspended"])
+def test_a_dag_that_loops_over_an_artifact_goes_on_until_its_steps_have_ended(place, ending):
+    made = {"command": "echo [1,2] > {{out}}", "artifacts": {"output": ["out"]}}
+    each = {"deps": "made", "artifacts": {"input": {"list": "{{made.out}}"}}, "loop_argument": "{{list}}"}
+    hold = {"command": "touch began; until test -e go; do sleep 0.05; done; test ! -e bad"}
+    place.write({"made": made, "each": {**each, "entry_points": {"in": hold}}})
+    process = place.start()
+    try:
+        until((place.folder / "began").exists)
+        until(lambda: place.states().get("each.in") == "running")
+        assert place.states()["each"] == "running"
+        if ending == "is suspended":
+            assert place.weft("suspend", RUN, "--now")[0] == 0
+            process.communicate()
+            assert place.states()["each"] == "interrupted"
+            (place.folder / "go").touch()
+            assert place.weft("resume", RUN)[0] == 0
+        else:
+            (place.folder / ("bad" if ending == "fails" else "go")).touch()
+            (place.folder / "go").touch()
+            process.communicate()
+    finally:
+        process.kill()
+        process.communicate()
+    assert place.states()["each"] == ("failed" if ending == "fails" else "succeeded")
+
+
 def test_a_dag_is_shown_with_its_steps(place):
     steps = {"dag": {"entry_points": {"in": {"command": "true"}}}, "other": {"command": "true"}}
     place.write(steps)
