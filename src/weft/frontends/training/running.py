@@ -434,6 +434,11 @@ class LocalJobs:
         decides = not any(type in job.replicas for type in KINDS[job.kind].masters) and group.type != "PS"
         return int(decides), group.most, f"the limits of {about}"
 
+    def wanted(self, step: str) -> int | None:
+        """Return the number of replicas of a type that users have asked for last: see `RunHost.wanted`."""
+        spec = next(one.spec for one in self._groups.values() if one.vertex == step)
+        return self._scale.get(step, 1 if spec.replicas is None else spec.replicas)
+
     def close(self) -> None:
         """Remove the network and the volumes of replicas; a second call does nothing."""
         self._undo.close()
