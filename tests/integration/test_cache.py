@@ -415,6 +415,37 @@ class TestUsingAgain:
             assert told.reason.startswith(f"{name} changed, compared with ")
             assert [place.again(), place.again()] == [{"a": 1}, {}]
 
+    @pytest.mark.parametrize("trace", ["true", "false"])
+    @pytest.mark.parametrize(
+        ("command", "more"),
+        [
+            ("cat made/x.csv other/y.csv 2> errors.txt || true", {}),
+            ("cat made/*.csv", {}),
+            ("ls made", {}),
+            ("cd made && cat ./x.csv", {}),
+            ("IN=made/x.csv; cat $IN", {}),
+            ("cat made/{{PF_LOOP_ARGUMENT}}.csv made/x.csv", {"loop_argument": ["x", "y"]}),
+        ],
+    )
+    def test_a_file_that_an_earlier_step_makes_counts_in_the_first_run(self, place, monkeypatch, trace, command, more):
+        monkeypatch.setenv("WEFT_TRACE", trace)
+        made = "mkdir -p made; echo 1 > made/x.csv; echo 2 > made/y.csv"
+        place.write({"a": step(made), "b": step(command, deps="a", **more)})
+        count = len(more.get("loop_argument", [0]))
+        assert place.again() == {"a": 1, "b": count}
+        planned = plan_pipeline(wiring.load_pipeline(str(place.file), user="me"), place.settings)
+        assert {one.outcome for one in planned} == {"hit"}
+        assert place.again() == {}
+        place.write({"a": step(made.replace("echo 1", "echo 3")), "b": step(command, deps="a", **more)})
+        assert place.again() == {"a": 1, "b": count}
+        assert place.again() == {}
+
+    def test_what_a_failed_attempt_has_left_keeps_no_result_away(self, place):
+        command = "if test -e again; then true; else touch again; echo 1 > left; exit 1; fi; cat left"
+        place.write({"a": step("true"), "b": step(command, deps="a", **{"x-weft": {"retry": {"user": 1}}})})
+        assert place.again() == {"a": 1, "b": 2}
+        assert [one.message for one in read_run(place.folder_of("run-000001")).steps if one.message] == []
+
     def test_a_script_that_nobody_can_know_is_told_with_the_line_to_write(self, place, monkeypatch):
         monkeypatch.setenv("WEFT_TRACE", "false")
         steps = {"a": step('sh "$SCRIPT" || true')}

@@ -101,7 +101,7 @@ class TestPackages:
         assert [made] == list((place.folder / ".weft" / "environments").glob("venv-*/complete"))
         wheel(place.folder, "goodbye")
         why = place.weft("plan", file.name)[1]
-        assert "packages venv" in why
+        assert "what its packages are made of (venv) changed" in why
         assert "venv requirements.txt" in why
 
     def test_what_pip_says_when_it_fails(self, place):

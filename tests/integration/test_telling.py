@@ -311,6 +311,33 @@ def test_a_dag_that_loops_over_an_artifact_is_no_step(place):
     assert (code, err) == (4, f"error WEFT300: each of {RUN} has no item 2\n  See: weft show {RUN}\n")
 
 
+@pytest.mark.parametrize("ending", ["succeeds", "fails", "is suspended"])
+def test_a_dag_that_loops_over_an_artifact_goes_on_until_its_steps_have_ended(place, ending):
+    made = {"command": "echo [1,2] > {{out}}", "artifacts": {"output": ["out"]}}
+    each = {"deps": "made", "artifacts": {"input": {"list": "{{made.out}}"}}, "loop_argument": "{{list}}"}
+    hold = {"command": "touch began; until test -e go; do sleep 0.05; done; test ! -e bad"}
+    place.write({"made": made, "each": {**each, "entry_points": {"in": hold}}})
+    process = place.start()
+    try:
+        until((place.folder / "began").exists)
+        until(lambda: place.states().get("each.in") == "running")
+        assert place.states()["each"] == "running"
+        if ending == "is suspended":
+            assert place.weft("suspend", RUN, "--now")[0] == 0
+            process.communicate()
+            assert place.states()["each"] == "interrupted"
+            (place.folder / "go").touch()
+            assert place.weft("resume", RUN)[0] == 0
+        else:
+            (place.folder / ("bad" if ending == "fails" else "go")).touch()
+            (place.folder / "go").touch()
+            process.communicate()
+    finally:
+        process.kill()
+        process.communicate()
+    assert place.states()["each"] == ("failed" if ending == "fails" else "succeeded")
+
+
 def test_a_dag_is_shown_with_its_steps(place):
     steps = {"dag": {"entry_points": {"in": {"command": "true"}}}, "other": {"command": "true"}}
     place.write(steps)
@@ -336,7 +363,7 @@ def test_a_loop_has_each_reason_of_its_items(place):
     taken = "2 of 3 items (each-0, each-1) were taken from the cache"
     hit, miss = place.weft("why", "run-000002/each")[1].splitlines()
     assert hit == f"{taken}: result of {RUN}"
-    assert re.fullmatch(f"each-2 ran: loop argument: [12] → 3, compared with {RUN}", miss)
+    assert miss == "each-2 ran: no result for the item 3 is kept"
     against = place.weft("why", "run-000002/each", "--against", RUN)[1].splitlines()
     assert against[0] == f"{taken}: nothing is different, compared with {RUN}"
     told = json.loads(place.weft("why", "run-000002/each", "--json")[1])

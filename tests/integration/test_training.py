@@ -257,16 +257,20 @@ def test_a_resume_runs_no_job_again_that_has_succeeded(place):
     assert conditions() == ["Succeeded", "Succeeded"]
 
 
-def test_values_of_few_letters_are_not_masked(place):
-    data = {"FLAG": "1", "KEY": "hush-hush"}
+def test_values_of_few_letters_are_not_masked_or_only_as_whole_words(place):
+    data = {"FLAG": "1", "KEY": "hush-hush", "PORT": "5432"}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": data}
-    job = tfjob(Worker=replica('echo "step 1 loss 0.11 flag $FLAG key $KEY"'))
+    job = tfjob(Worker=replica('echo "step 1 loss 0.11 flag $FLAG key $KEY at $(URL), not $(OTHER)"'))
     (container,) = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     container["envFrom"] = [{"secretRef": {"name": "key"}}]
+    container["env"] = [{"name": "OTHER", "value": "15432"}, {"name": "URL", "value": "db:$(PORT)"}]
     place.job(job, secret)
+    code, plan, err = place.weft("plan", "run.yaml", "--json")
+    assert code == 0, err
+    assert "at ***, not 15432" in plan
     code, _, err = place.run()
     assert code == 0, err
-    assert place.log("worker") == "step 1 loss 0.11 flag 1 key ***\n"
+    assert place.log("worker") == "step 1 loss 0.11 flag 1 key *** at db:***, not 15432\n"
 
 
 def test_secrets_reach_replicas_and_nothing_else(place):

@@ -313,6 +313,13 @@ def test_wrong_uses_of_verbs_on_a_live_run_have_one_clear_message(words, code, s
     assert "Traceback" not in err
 
 
+def test_a_number_that_a_run_has_already_is_told(live: Place):
+    code, _, err = live.weft("scale", RUN, "echo.worker=2", "Elastic.worker=2")
+    assert (code, err) == (0, f"{RUN} has echo.worker=2, elastic.worker=2 already: nothing changes\n")
+    code, out, _ = live.weft("scale", RUN, "echo.worker=2", "--json")
+    assert (code, json.loads(out)["unchanged"]) == (0, ["echo.worker=2"])
+
+
 def test_replicas_have_the_names_of_their_pods_too(live: Place):
     assert live.weft("logs", f"{RUN}/echo-worker-1")[0] == 0
     assert "echo.worker-1" in live.weft("show", f"{RUN}/echo-worker-1")[1]

@@ -21,7 +21,8 @@ HOLD = "touch began; until test -e go; do sleep 0.02; done"
 
 @pytest.mark.parametrize("kills", [True, False])
 def test_a_run_and_what_a_killed_or_suspended_one_waited_for(place, kills):
-    place.write({"long": {"command": HOLD}, "next": {"command": "true", "deps": "long"}})
+    loop = {"command": "true", "deps": "long", "loop_argument": [1, 2]}
+    place.write({"long": {"command": HOLD}, "next": {"command": "true", "deps": "long"}, "loop": loop})
     process = place.start()
     try:
         until(lambda: (place.folder / "began").exists() and place.states().get("long") == "running")
@@ -43,7 +44,38 @@ def test_a_run_and_what_a_killed_or_suspended_one_waited_for(place, kills):
     assert (code, told) == (0, "next: waits for the end of long (0 of 1 task finished)\n"), err
     code, told, err = place.weft("why", RUN)
     assert code == 0, err
-    assert "next: waits for the end of long (0 of 1 task finished)\n" in told
+    lines = told.splitlines()
+    assert "next: waits for the end of long (0 of 1 task finished)" in lines
+    how = "interrupted" if kills else "suspended"
+    assert [line for line in lines if line.startswith("long")] == [
+        f"long: was interrupted: the run was {how}; it goes on with: weft resume {RUN}"
+    ]
+    assert sum(line.startswith("loop") for line in lines) == 1
+
+
+def test_the_steps_that_wait_for_the_resume_stand_beside_those_that_wait_for_others(place):
+    place.write(
+        {
+            "long": {"command": HOLD},
+            "first": {"command": "true", "deps": "long"},
+            "second": {"command": "true", "deps": "first"},
+        }
+    )
+    process = place.start()
+    try:
+        until((place.folder / "began").exists)
+        assert place.weft("suspend", RUN)[0] == 0
+        (place.folder / "go").touch()
+        process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    code, told, err = place.weft("why", RUN)
+    assert code == 0, err
+    assert sorted(told.splitlines()) == [
+        f"first: it has not started: the run is suspended; it goes on with: weft resume {RUN}",
+        "second: waits for the end of first (0 of 1 task finished)",
+    ]
 
 
 def test_a_run_that_waits_for_the_slots_and_the_result_of_another_run(place):

@@ -60,11 +60,14 @@ def scale(run: str, /, *counts: str, as_json: AsJson = False, where: Where, cont
         named, _, pair = run.rpartition("/")
         example = f"{named} {pair}" if named and "=" in pair else f"{run} worker=4"
         raise UsageError("no number of replicas is given", hint=f"For example: weft scale {example}")
-    found = service_of(context, where).scale(run, counts)
+    found, same = service_of(context, where).scale(run, counts)
     if as_json:
-        print_json(context.out, "weft.scale/1", run=found)
-    else:
-        context.say(f"{found} is being scaled: {', '.join(counts)}")
+        print_json(context.out, "weft.scale/1", run=found, unchanged=same)
+        return
+    if changed := [pair for pair in counts if pair.lower().replace(" ", "") not in same]:
+        context.say(f"{found} is being scaled: {', '.join(changed)}")
+    if same:
+        context.say(f"{found} has {', '.join(same)} already: nothing changes")
 
 
 def delete(*runs: str, as_json: AsJson = False, where: Where, context: Given) -> None:

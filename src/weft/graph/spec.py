@@ -97,6 +97,10 @@ class RunHost(Protocol):
         """Return the least and the most tasks of a step that users may ask for, and the reason of these limits."""
         ...
 
+    def wanted(self, step: str) -> int | None:
+        """Return the number of tasks of a step that users have asked for last; None if it is not known."""
+        ...
+
     def end(self, state: str, reason: str, at: float) -> None:
         """Take the end of the run: its state and reason, and the time; called on the thread of `watch`, after it."""
         ...

@@ -37,6 +37,7 @@ from weft.model.errors import (
 )
 from weft.model.failures import SIGNALLED, Failure, kind_of_exit
 from weft.model.ids import task_name
+from weft.model.masking import whole_word_ends, without_secrets
 from weft.model.patterns import late_pattern
 from weft.model.records import as_dict
 from weft.model.wording import LAST_LINES
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from weft.operators.network import Sandbox
     from weft.store.opened import OpenedFiles
 
-_MASK: Final = "***"
 TAIL_LINES = 20
 TAIL_BYTES = 64 * 1024
 MIB = 1 << 20
@@ -114,7 +114,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     name: str = "command"
     """The name of the command in messages."""
     masked: Sequence[str] = ()
-    """Texts that the log shows as `***`, the longest first."""
+    """Texts that the log shows as `***`, by the rule of `weft.model.masking`."""
     timed: bool = False
     """Whether a file `LOG.times` beside the log tells when each line arrived (see `weft.runs.times`)."""
     apart: bool = False
@@ -387,7 +387,7 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
         "grace_s": spec.grace_s,
         "after_s": spec.after_s,
         "timeout_s": spec.timeout_s,
-        "masked": [os.fsencode(text) for text in spec.masked],
+        "masked": [(os.fsencode(text), *whole_word_ends(text)) for text in spec.masked],
         "head": spec.log_head_bytes,
         "tail": spec.log_tail_bytes,
         "timed": spec.timed,
@@ -458,7 +458,8 @@ def _not_run(
         if stage == "stopped":
             return RunCancelledError(f"step {spec.name} was cancelled before it started")
         error = _not_started(spec, stage, number)
-        error.message, error.hint = _masked(spec, error.message), _masked(spec, error.hint)
+        error.message = without_secrets(error.message, spec.masked)
+        error.hint = without_secrets(error.hint, spec.masked)
         return error
     if started is not None:
         # Only the guardian was killed: its command has not been waited for, so the pid is still the command's.
@@ -477,13 +478,6 @@ def _not_run(
             )
     why = frame.get("broken") or "it was killed"
     return InternalError(f"the guardian of step {spec.name} failed: {why}", hint="Run the step again.")
-
-
-def _masked(spec: CommandSpec, text: str) -> str:
-    """Return a message without the secrets of a command, longest first."""
-    for secret in sorted(spec.masked, key=len, reverse=True):
-        text = text.replace(secret, _MASK)
-    return text
 
 
 def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | DiskFullError:

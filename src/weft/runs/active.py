@@ -369,8 +369,9 @@ class ActiveRun:
             self.run.request(SUSPEND)
         self.run.suspend(drain=controlled or not now)
 
-    def scale(self, counts: str) -> None:
-        """Change the numbers of tasks that run of controlled vertices (`worker=4,ps=2`).
+    def scale(self, counts: str) -> list[str]:
+        """Change the numbers of tasks that run of controlled vertices (`worker=4,ps=2`); return those that stay as they
+        are, since they were asked for before.
 
         UsageError: a vertex is unknown or cannot have so many. ConflictError: the run has no controller.
         """
@@ -399,7 +400,10 @@ class ActiveRun:
                 hint = self._scalable(rows) if least == most else ""
                 raise UsageError(f"{message} ({why})" if why else message, hint=hint)
             wanted[name] = int(number)
+        host = self.spec.host
+        same = [] if host is None else [f"{name}={n}" for name, n in wanted.items() if host.wanted(name) == n]
         self.run.request(SCALE, wanted)
+        return same
 
     def _limits(self, name: str, rows: Mapping[str, int]) -> tuple[int, int, str]:
         return (0, rows[name], "") if self.spec.host is None else self.spec.host.limits(name)

@@ -57,11 +57,13 @@ def _of_run(reader: RunReader, run: RunRecord, target: str) -> Reasons:
         message = f"{target} is a run that has ended, in which nothing waits"
         raise UsageError(message, hint=f"Write: weft why {target}/STEP")
     waiting = _waits(reader, run)
-    if not waiting and (held := not_started(run)):
+    told = {wait.subject.partition("[")[0] for wait in waiting}
+    held = tuple(one for one in not_started(run) if one.step not in told)
+    if not waiting and held:
         return held[0] if len(held) == 1 else Reasons(run.id, "none", f"the run is {run.state}", items=held)
     if not waiting and run.state == "pending":
         return Reasons(run.id, "none", "it has not begun: its process starts, or waits for workers")
-    return Reasons(run.id, "none", "nothing of it waits", waits=waiting, remark=_restarts(run))
+    return Reasons(run.id, "none", "nothing of it waits", waits=waiting, items=held, remark=_restarts(run))
 
 
 def _restarts(run: RunRecord, step: str = "") -> str:

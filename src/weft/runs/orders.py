@@ -46,7 +46,13 @@ def task_subject(run: RunRecord, name: str) -> tuple[str, str]:
 
 
 def send_order(folder: Path, message: Mapping[str, Any], through_cluster: Callable[..., Any]) -> str:
-    """Send an order to the owner of a run; return the id of the run.
+    """Send an order to the owner of a run; return the id of the run. Errors are those of `answer_of`."""
+    answer_of(folder, message, through_cluster)
+    return folder.name
+
+
+def answer_of(folder: Path, message: Mapping[str, Any], through_cluster: Callable[..., Any]) -> Any:
+    """Send an order to the owner of a run; return its answer.
 
     `through_cluster(folder, message)` sends it to an owner at another machine.
 
@@ -58,8 +64,7 @@ def send_order(folder: Path, message: Mapping[str, Any], through_cluster: Callab
         raise ConflictError(f"{found.id} {word}: nothing of it runs", hint=f"Go on with it: weft resume {found.id}")
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    deliver(folder, message, through_cluster)
-    return found.id
+    return deliver(folder, message, through_cluster)
 
 
 def deliver(folder: Path, message: Mapping[str, Any], through_cluster: Callable[..., Any]) -> Any:

@@ -30,8 +30,9 @@ class Reasons(Struct, frozen=True):
     """The answer of the cache: `outcome` is hit, miss, or none if it was not consulted; `run` is the compared run.
 
     Of a loop whose items have several answers, `outcome` is mixed and `items` has each answer, with the names of its
-    `tasks` items as `step`. `waits` are the reasons why tasks of the step have not started. `state` is that of a step
-    that runs, or has ended without success. `remark` is what else a user needs to know.
+    `tasks` items as `step`. Of a run, `items` are the steps that wait for its resume. `waits` are the reasons why tasks
+    of the step have not started. `state` is that of a step that runs, or has ended without success. `remark` is what
+    else a user needs to know.
     """
 
     step: str
@@ -52,7 +53,7 @@ class Reasons(Struct, frozen=True):
     def _lines(self) -> list[str]:
         held = [wait.line() for wait in self.waits]
         if held and self.outcome == "none":
-            return held
+            return held + [line for each in self.items for line in each.lines()]
         held += [f"{self.step} {self.state}"] if self.state else []
         if self.items:
             return held + [line for each in self.items for line in each.lines()]

@@ -323,8 +323,10 @@ class RunService:
 
         return send_order(self.find(run), VERBS["suspend"].order(now=now), self._concrete.order_driver)
 
-    def scale(self, run: str, counts: Sequence[str]) -> str:
-        """Request the owner of a run to change numbers of replicas (`worker=4`). Return the id of the run.
+    def scale(self, run: str, counts: Sequence[str]) -> tuple[str, list[str]]:
+        """Request the owner of a run to change numbers of replicas (`worker=4`).
+
+        Return the id of the run, and those of the numbers that were asked for before, so that nothing changes.
 
         `run` may name a step of a pipeline that runs training jobs (`RUN/STEP`).
 
@@ -332,7 +334,7 @@ class RunService:
         replicas.
         """
         from weft.runs.inner import the_inner_run
-        from weft.runs.orders import send_order
+        from weft.runs.orders import answer_of
 
         name, slash, step = run.partition("/")
         record = self.show(name) if slash and step else None
@@ -343,8 +345,8 @@ class RunService:
                 hint=f"For example: weft scale {record.id} {pair[:60]}",
             )
         folder = self.find(run) if record is None else the_inner_run(record, step).folder
-        send_order(folder, VERBS["scale"].order(counts=",".join(counts)), self._concrete.order_driver)
-        return f"{self.find(name).name}/{step}" if slash and step else folder.name
+        same = answer_of(folder, VERBS["scale"].order(counts=",".join(counts)), self._concrete.order_driver)
+        return f"{self.find(name).name}/{step}" if slash and step else folder.name, same
 
     # ------------------------------------------------------------------------------------------------------- reading
 

@@ -100,6 +100,8 @@ class RecordMaker:
         self._exit: dict[str, int] = {}
         self._subjects: dict[str, tuple[str, bool]] = {}
         self._wide: dict[str, Vertex] = {}
+        self._parts: dict[str, set[str]] = {}  # the vertices that have not ended of steps with several
+        self._expanded: dict[str, MovedVertex] = {}  # by step: its own vertex, which has added what the step waits for
         self._leases: dict[int, Launch] = {}
         self._skipped: dict[tuple[str, int], str] = {}  # the reasons of tasks that skipped themselves
         self._decided: dict[str, str] = {}  # the reasons of the deciders of choices
@@ -213,14 +215,28 @@ class RecordMaker:
         """Store the step of a vertex, and whether it has one task for each item."""
         if vertex.id not in self._subjects:
             self._subjects[vertex.id] = vertex.step, vertex.role is Role.OWN
+            if vertex.expands or vertex.role is not Role.OWN:
+                self._parts.setdefault(vertex.step, set()).add(vertex.id)
         if (n > 1 or vertex.controlled) and self._per_item:
             self._wide[vertex.id] = vertex
 
     def _step_is(self, time: float, moved: MovedVertex, name: str, *, own: bool) -> Record | None:
         """Return the record of a new state of a vertex, if it needs one."""
-        vertex, status, n = moved.vertex, moved.status, moved.n
-        if not name or name in self._over or (not own and status is not VertexState.FAILED):
+        status = moved.status
+        if not name or name in self._over:
             return None
+        parts = self._parts.get(name)
+        if parts is not None and status in ENDED:
+            parts.discard(moved.vertex.id)
+        if own and parts and moved.vertex.expands and status in _MADE:
+            self._expanded[name], status = moved, VertexState.RUNNING
+        elif not own and status in ENDED and not parts and name in self._expanded:
+            first, own = self._expanded.pop(name), True
+            moved = first if status in _MADE else replace(moved, vertex=first.vertex, n=first.n)
+            status = moved.status
+        if not own and status is not VertexState.FAILED:
+            return None
+        vertex, n = moved.vertex, moved.n
         if vertex.controlled and self._per_item:  # its tasks have records of their own
             return None
         if status in (VertexState.RUNNING, VertexState.DRAINING):

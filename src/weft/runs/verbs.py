@@ -260,7 +260,7 @@ VERBS: Final[Mapping[str, Verb]] = {
             "scale",
             "Change the number of replicas of a running training job, or of a step (RUN/STEP).",
             (_RUN, Argument("counts", "text", "The replica type and its new number: worker=4.", many=True)),
-            ("run",),
+            ("run", "unchanged"),
             changes=True,
             owner=True,
         ),

@@ -57,6 +57,8 @@ _MOST_FILES: Final = 3
 _MOST_LOOPS: Final = 8
 _MOST_REPORTED: Final = 50
 _SHOWN: Final = 80
+_DIGESTED: Final = {"query": "the text of the query", "packages": "what its packages are made of ({})"}
+"""The words for leaves that are digests of a text, by the first word of their names."""
 _ORDER: Final = (
     "parameter ",
     "environment ",
@@ -376,6 +378,8 @@ class ResultCache:
         differences = self.differences(closest.leaves, leaves)
         if not differences:
             return Why(f"its result of {closest.run} is gone", closest.run)
+        if _unlike(closest.leaves, leaves) == [ITEM_LEAF]:  # what another item was made of explains nothing
+            return Why(f"no result for the item {_short(leaves[ITEM_LEAF])} is kept")
         left = len(differences) - 1
         more = f" (and {left} more)" if left > 1 else f", {differences[1]}" if left else ""
         return Why(
@@ -509,6 +513,9 @@ class ResultCache:
         return reason
 
     def _keep(self, recipe: Recipe, claim: Claim, started: float) -> str:
+        # What the command names and was not there at the look-up, an earlier attempt of the step may have made.
+        scopes = [scope for scope in recipe.scopes if f"file {scope[0]}" in claim.leaves]
+        recipe = replace(recipe, scopes=scopes)
         now = self.key(recipe)
         if now.key != claim.key:
             return f"what it reads changed while it ran: {self.differences(claim.leaves, now.leaves)[0]}"
@@ -677,8 +684,12 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
         return _mount_difference(name, old, new)
     if kind == "variable" and old is None and new is not None:
         return f"{name} is set now" + ("" if new.startswith(DIGEST) else f": {_short(new)}")
+    if kind in _DIGESTED:
+        name = _DIGESTED[kind].format(name.partition(" ")[2])
+        if old is not None and new is not None:
+            return f"{name} changed"
     if old is None:
-        silent = kind in ("input", "output", "file", "code")
+        silent = kind in ("input", "output", "file", "code", *_DIGESTED)
         return f"{name} was added" + ("" if silent else f": {_short(new or '')}")
     if new is None:
         return f"{name} was removed"

@@ -31,6 +31,7 @@ from weft.frontends.training.source import STEP, image_leaves, refuse_spread
 from weft.frontends.training.surroundings import StepSurroundings
 from weft.model.errors import JobFileError, RunCancelledError, TaskError, UsageError, WeftError
 from weft.model.ids import loop_item
+from weft.model.masking import without_secrets
 from weft.model.records import as_dict
 from weft.model.suggestions import did_you_mean
 from weft.operators.mounts import BindMount
@@ -128,7 +129,7 @@ def _surroundings(params: Mapping[str, Any], name: str, files: JobFile, *, trace
     variables, masked = dict(params["variables"]), params.get("masked", ())
     if _FUNCTION[0] in params["options"]:
         variables |= function.call_variables(params)
-    shown = {key: _hidden(value, masked) for key, value in variables.items()}
+    shown = {key: without_secrets(value, masked) for key, value in variables.items()}
     work = [as_json(files.jobs), as_json(files.pods), shown, params["item"]]
     view = params.get("view")
     return StepSurroundings(
@@ -141,12 +142,6 @@ def _surroundings(params: Mapping[str, Any], name: str, files: JobFile, *, trace
         digest=hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest(),
         traced=traced,
     )
-
-
-def _hidden(text: str, masked: Sequence[str]) -> str:
-    for secret in masked:
-        text = text.replace(secret, "***")
-    return text
 
 
 def _to_end(ctx: TaskContext, service: RunService, source: TrainingSource) -> RunResult:

@@ -432,37 +432,81 @@ class BoundedLog:
 
 
 class MaskedLog(BoundedLog):
-    """A log that shows `***` in place of secrets; the beginning of one waits for the bytes after it."""
+    """A log that shows `***` in place of secrets, wherever its input is cut.
+
+    A secret is its bytes, and whether a letter, digit or `_` in front of it, and one behind it, make another word of it
+    (`weft.model.masking` decides that). What may be the beginning of one waits for the bytes after it.
+    """
 
     MASK = b"***"
+    WORD = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")
 
-    def __init__(self, path: bytes, head: int, tail: int, secrets: list[bytes], *, timed: bool = False) -> None:
+    def __init__(
+        self, path: bytes, head: int, tail: int, secrets: list[tuple[bytes, bool, bool]], *, timed: bool = False
+    ) -> None:
         super().__init__(path, head, tail, timed=timed)
         self.secrets = secrets
+        self.before = [b"", b"", b""]
         self.waiting = [b"", b"", b""]
 
     def write(self, data: bytes, stream: int = BOTH) -> None:
         """Append `data` of a stream; never raises."""
-        data = self.waiting[stream] + data
-        for secret in self.secrets:
-            data = data.replace(secret, self.MASK)
-        at = min((self._begins(secret, data) for secret in self.secrets), default=len(data))
-        self.waiting[stream] = data[at:]
-        super().write(data[:at], stream)
+        super().write(self._masked(data, stream, last=False) if self.secrets else data, stream)
 
     def close(self) -> None:
         """Write the rest, and close the file."""
-        for stream, data in enumerate(self.waiting):
-            super().write(data, stream)
+        for stream in (BOTH, STDOUT, STDERR):
+            super().write(self._masked(b"", stream, last=True), stream)
         super().close()
 
-    @staticmethod
-    def _begins(secret: bytes, data: bytes) -> int:
-        """Return where the end of the data may begin a secret."""
-        at = data.find(secret[:1], max(0, len(data) - len(secret) + 1))
-        while at >= 0 and not secret.startswith(data[at:]):
-            at = data.find(secret[:1], at + 1)
-        return len(data) if at < 0 else at
+    def _masked(self, data: bytes, stream: int, *, last: bool) -> bytes:
+        """Return what the log shows of the waiting bytes and `data`, up to those that wait now; none of the `last`."""
+        at = len(self.before[stream])
+        data = self.before[stream] + self.waiting[stream] + data
+        waits = len(data) if last else self._waits(data, at)
+        places = [self._find(secret, data, at) for secret in self.secrets]
+        shown = []
+        while True:
+            place, size = min(
+                ((place, -len(secret[0])) for place, secret in zip(places, self.secrets, strict=True)),
+                default=(len(data), 0),
+            )
+            if place >= waits:
+                break
+            shown += [data[at:place], self.MASK]
+            at = place - size
+            waits = waits if at <= waits else self._waits(data, at)
+            for index, secret in enumerate(self.secrets):
+                if places[index] < at:
+                    places[index] = self._find(secret, data, at)
+        self.before[stream], self.waiting[stream] = data[max(0, waits - 1) : waits], data[waits:]
+        return b"".join((*shown, data[at:waits]))
+
+    def _find(self, secret: tuple[bytes, bool, bool], data: bytes, at: int) -> int:
+        """Return the first place of a secret from `at` on; the length of the data if there is none."""
+        text, _, behind = secret
+        place = data.find(text, at)
+        while place >= 0:
+            end = place + len(text)
+            if not self._joins(secret, data, place) and not (behind and end < len(data) and data[end] in self.WORD):
+                return place
+            place = data.find(text, place + 1)
+        return len(data)
+
+    def _waits(self, data: bytes, at: int) -> int:
+        """Return the first place from `at` on where the data may end in a secret, or in the beginning of one."""
+        return min(self._begins(secret, data, at) for secret in self.secrets)
+
+    def _begins(self, secret: tuple[bytes, bool, bool], data: bytes, at: int) -> int:
+        text, _, behind = secret
+        place = data.find(text[:1], max(at, len(data) - len(text) + (not behind)))
+        while place >= 0 and (not text.startswith(data[place:]) or self._joins(secret, data, place)):
+            place = data.find(text[:1], place + 1)
+        return len(data) if place < 0 else place
+
+    def _joins(self, secret: tuple[bytes, bool, bool], data: bytes, place: int) -> bool:
+        """Whether a secret at a place only ends another word."""
+        return secret[1] and place > 0 and data[place - 1] in self.WORD
 
 
 # ---------------------------------------------------------------------------------------------------------- control

@@ -146,7 +146,7 @@ def test_a_compacted_log_keeps_the_times_of_what_is_left(log, clock, again):
 
 
 def test_a_secret_in_pieces_of_one_stream_stays_hidden_between_those_of_another(log, clock):
-    own = MaskedLog(os.fsencode(log.path), 1 << 20, 1 << 20, [b"password"], timed=True)
+    own = MaskedLog(os.fsencode(log.path), 1 << 20, 1 << 20, [(b"password", False, False)], timed=True)
     chunks = [(1.0, STDOUT, b"is pass"), (2.0, STDERR, b"pass me\n"), (3.0, STDOUT, b"word\n"), (4.0, STDERR, b"pas")]
     write(clock, own, chunks)
     own.close()

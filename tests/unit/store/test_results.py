@@ -230,6 +230,28 @@ def test_the_item_of_a_loop_is_told_before_code():
     assert [told.partition(":")[0] for told in tell_changes(old, new)] == ["loop argument", "code x"]
 
 
+@pytest.mark.parametrize(
+    ("leaf", "changed", "added"),
+    [
+        ("query", "the text of the query changed", "the text of the query was added"),
+        (
+            "packages venv",
+            "what its packages are made of (venv) changed",
+            "what its packages are made of (venv) was added",
+        ),
+    ],
+)
+def test_a_digest_is_told_in_words(leaf, changed, added):
+    assert tell_changes({leaf: "1" * 64}, {leaf: "2" * 64}) == [changed]
+    assert tell_changes({}, {leaf: "2" * 64}) == [added]
+
+
+def test_an_item_without_a_result_is_not_compared_with_another_item(world):
+    world.make(world.leaf("loop argument", "3"))
+    other = replace(world.leaf("loop argument", "2"), run="run-2")
+    assert world.why(other) == "no result for the item 2 is kept"
+
+
 def test_what_is_told_is_the_nearest(world):
     world.make()
     world.make(

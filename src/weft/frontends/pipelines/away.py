@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from weft.frontends.pipelines.body import log_stem, output_paths, places_of, run_step
-from weft.frontends.pipelines.caching import ITEM_FILES, RECIPE
+from weft.frontends.pipelines.caching import NAMED_FILES, RECIPE
 from weft.frontends.pipelines.storing import StepWelcome, object_name
 from weft.graph.task import prepares
 from weft.model.errors import InternalError, RunCancelledError, TaskError, WeftError
@@ -33,7 +33,7 @@ from weft.store.folders import node_folder
 if TYPE_CHECKING:
     from weft.graph.task import TaskContext, TaskInput
 
-_JSON: Final = (RECIPE, ITEM_FILES)
+_JSON: Final = (RECIPE, NAMED_FILES)
 _LOOK_S: Final = 0.3
 """The seconds between two looks at the log of a running step."""
 _FIRST_WAIT_S: Final = 0.02

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from weft.documents.problems import show
 from weft.frontends.pipelines import conditions
 from weft.frontends.pipelines.caching import (
-    ITEM_FILES,
+    NAMED_FILES,
     PACKAGES,
     RECIPE,
     changed_while_it_ran,
@@ -103,7 +103,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     name, values = _values(ctx, inputs, own)
     outputs = list(values.outputs.values())
     recipe = recipe_of(own, ctx.index, ctx.item, values.inputs)
-    for key in (RECIPE, ITEM_FILES):
+    for key in (RECIPE, NAMED_FILES):
         own.pop(key, None)
     started = time.time()
     if not ctx.cancelled() and "condition" in own and (false := _false(own.pop("condition"), values, name)):

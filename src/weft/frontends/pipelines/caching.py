@@ -15,8 +15,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.frontends.pipelines.distributed import PLACEMENT
-from weft.frontends.pipelines.item_files import ItemFiles
 from weft.frontends.pipelines.kinds import leaves_of, load_kind
+from weft.frontends.pipelines.named_files import NamedFiles
 from weft.frontends.pipelines.parts import OutputFolder, delivered_paths, text_to_json, tuple_of
 from weft.frontends.pipelines.scripts import Scripts, scripts_of, uncovered
 from weft.frontends.pipelines.shell_variables import VARIABLE, assigned
@@ -40,8 +40,8 @@ RECIPE = "cache"
 """The program parameter with the recipe of a step."""
 PACKAGES = "packages"
 """The program parameter with the environment of packages of a step: its kind, its file, and the folder for all."""
-ITEM_FILES = "item_files"
-"""The program parameter with the words of a step that name files by the item of its loop."""
+NAMED_FILES = "named_files"
+"""The program parameter with the words of a step that name files by the item of its loop, or files made by then."""
 STORE = f"{OUTPUTS}/.cas"
 """The folder of kept results, below the folder of the main file system that steps work in."""
 _GAINS_PRIVILEGES = late_pattern(r"\b(?:sudo|su|doas|pkexec|podman|docker|apptainer|singularity|fusermount3?|newgrp)\b")
@@ -161,13 +161,16 @@ def _scripts(step: ResolvedStep, folder: str, known: FoundScripts | None) -> Scr
     return known[step.id]
 
 
-def item_files(step: ResolvedStep, folder: str, scripts: FoundScripts | None = None) -> dict[str, str]:
-    """Return the program parameter that finds the files of an item, {} without any.
+def named_files(step: ResolvedStep, folder: str, scripts: FoundScripts | None = None) -> dict[str, str]:
+    """Return the program parameter that finds the files that are known when a task is looked up, {} without any.
 
     `folder` is that of the pipeline's file.
     """
-    found = _scripts(step, folder, scripts).by_item if step.loops else None
-    return {} if found is None else {ITEM_FILES: found.to_json()}
+    found = _scripts(step, folder, scripts).named
+    if found is None:
+        return {}
+    counted = [path for _, path in _scopes(step)]
+    return {NAMED_FILES: replace(found, left_out=[*found.left_out, *counted]).to_json()}
 
 
 def unknown_script(step: ResolvedStep, folder: str, scripts: FoundScripts | None = None) -> str:
@@ -336,7 +339,8 @@ def recipe_of(
     """Return the recipe of a task from the parameters of its program and its item.
 
     `inputs` has the places of inputs that the graph did not know. Without it they are derived from the graph: `lookup`
-    returns the number of tasks of a vertex and the parameters of its program.
+    returns the number of tasks of a vertex and the parameters of its program. Files that the command names count as
+    they are there now: earlier steps may have made them.
     """
     stored = params.get(RECIPE)
     if stored is None:
@@ -354,10 +358,10 @@ def recipe_of(
         own["outputs"] = {name: folder.path(name, index) for name in params["outputs"]}
         leaves[ITEM_LEAF] = json.dumps(item)
     recipe = Recipe.from_json(stored, leaves, **own)
-    if ITEM_FILES in params:
-        files = ItemFiles.from_json(params[ITEM_FILES]).of(as_text(tuple_of(item)))
-        new = uncovered(files, [path for _, path in recipe.scopes], recipe.root)
-        recipe = replace(recipe, scopes=[*recipe.scopes, *new])
+    if NAMED_FILES in params:
+        files = NamedFiles.from_json(params[NAMED_FILES]).of(as_text(tuple_of(item)))
+        new = set(files).difference(path for _, path in recipe.scopes)
+        recipe = replace(recipe, scopes=[*recipe.scopes, *uncovered(new, (), recipe.root)])
     return recipe
 
 

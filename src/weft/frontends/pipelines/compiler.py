@@ -35,10 +35,10 @@ from weft.frontends.pipelines.caching import (
     FoundScripts,
     describe,
     inherited_variables,
-    item_files,
     may_be_traced,
     mentioned_files,
     must_be_traced,
+    named_files,
     unknown_script,
     written_inputs,
 )
@@ -328,7 +328,7 @@ def _step(
     recipe = describe(pipeline, step, place.cache, folder, scripts)
     if recipe is not None:
         vertex.program = replace(
-            program, params={**program.params, RECIPE: recipe.to_json(), **item_files(step, folder, scripts)}
+            program, params={**program.params, RECIPE: recipe.to_json(), **named_files(step, folder, scripts)}
         )
         vertex.cache_key = recipe.static_key
     elif patched:

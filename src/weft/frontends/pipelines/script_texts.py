@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from weft.frontends.pipelines.item_files import below
+from weft.frontends.pipelines.named_files import below
 from weft.frontends.pipelines.shell_functions import EXPANDABLE, Argument
 from weft.model.patterns import late_pattern
 

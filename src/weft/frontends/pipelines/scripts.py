@@ -25,10 +25,10 @@ from msgspec import Struct, field
 
 from weft.frontends.pipelines import shell_programs as programs
 from weft.frontends.pipelines.config_texts import sourced
-from weft.frontends.pipelines.item_files import ITEM_TEMPLATE, ItemFiles
-from weft.frontends.pipelines.item_files import below as _below
 from weft.frontends.pipelines.kinds import load_kind
 from weft.frontends.pipelines.mentioned_paths import MentionedPaths
+from weft.frontends.pipelines.named_files import ITEM_TEMPLATE, NamedFiles, is_large
+from weft.frontends.pipelines.named_files import below as _below
 from weft.frontends.pipelines.script_texts import arguments_of, beginning, placed, text_of
 from weft.frontends.pipelines.shell_functions import Argument, with_arguments, without_functions
 from weft.frontends.pipelines.shell_text import (
@@ -68,7 +68,6 @@ _OF_A_SHELL: Final = late_pattern(r"(?:BASH|PF_|WEFT_)\w*|HOME|HOSTNAME|OLDPWD|P
 _SEARCHED: Final = late_pattern(r"""\bsys\.path\s*(?:\.\s*(?:insert|append|extend)\s*\(|\+?=)([^\n]*)""")
 """A line of Python that adds folders to those in which modules are found."""
 _GLOB: Final = late_pattern(r"[\w./=:,+@%~^!*?\[\]-]*[*?\[][\w./=:,+@%~^!*?\[\]-]*")
-_MOST_IN_FOLDER: Final = 10_000
 _SYSTEM: Final = ("/bin/", "/sbin/", "/usr/", "/lib", "/dev/", "/proc/", "/sys/")
 _MOST_FILES: Final = 500
 
@@ -76,15 +75,15 @@ _MOST_FILES: Final = 500
 class Scripts(Struct):
     """The findings of a scan: absolute paths of files, and commands whose script is not known.
 
-    `mentioned` are paths that programs name in their texts: the step may read them. `by_item` are the
-    words that name files by the item of a loop, None without any. `changed` are files that the commands read and then
-    write, `appended` those that they add to; neither has artifacts.
+    `mentioned` are paths that programs name in their texts: the step may read them. `named` are the
+    words that name files by the item of a loop, or ones that are not there yet, None without any. `changed` are files
+    that the commands read and then write, `appended` those that they add to; neither has artifacts.
     """
 
     files: dict[str, None] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     mentioned: dict[str, None] = field(default_factory=dict)
-    by_item: ItemFiles | None = None
+    named: NamedFiles | None = None
     changed: Sequence[str] = ()
     appended: Sequence[str] = ()
 
@@ -109,12 +108,12 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
     scan.environment(step)
     scan.leave_out_written()
     for path, written in scan.folders.items():
-        if any(made.startswith(f"{path}/") for made in scan.writes.written) or _is_large(path):
+        if any(made.startswith(f"{path}/") for made in scan.writes.written) or is_large(path):
             scan.found.unknown.append(written)
         else:
             scan.found.files[path] = None
     scan.found.unknown = list(dict.fromkeys(scan.found.unknown))
-    scan.found.by_item = scan.item_files()
+    scan.found.named = scan.named_files(step)
     if mentions:
         scan.mention()
     return scan.found
@@ -157,6 +156,11 @@ class _Scan:
         """The variables that are folders of files in words, each with its command."""
         self._by_item: dict[tuple[str, str], bool] = {}
         """The words with the item of a loop, each with its folder, and whether it may name a folder."""
+        self._comes_later = bool(step.deps)
+        self._later: dict[tuple[str, str], bool] = {}
+        """The same for words of files that earlier steps may make: those that name nothing yet, and patterns."""
+        self._read_later: set[str] = set()
+        """The paths of those that not only values of variables and texts to print name."""
         inherited = [] if self._files.in_image else os.environ.get("PYTHONPATH", "").split(":")
         found = [_below(step.cwd, part) for part in inherited if part]
         inside = [path for path in found if f"{path}/".startswith(self._files.roots)]
@@ -262,16 +266,23 @@ class _Scan:
             self._files.place(folder, text) == path for folder, text in self._by_item
         )
 
-    def item_files(self) -> ItemFiles | None:
-        """Return the words that name files by the item, except those that the command writes; None without any."""
+    def named_files(self, step: ResolvedStep) -> NamedFiles | None:
+        """Return the words that name files known when the step is looked up, except those that it writes."""
+        by_item = self._by_item if step.loops else {}
         words = [
             (folder, text, may_be_folder)
-            for (folder, text), may_be_folder in self._by_item.items()
+            for (folder, text), may_be_folder in by_item.items()
             if not self.writes.is_new(self._files.place(folder, text))
         ]
+        only_added = set(self.writes.appended).difference(self._read_later)
+        for (folder, text), may_be_folder in self._later.items():
+            path = self._files.place(folder, text)
+            if path not in only_added and path not in self.writes.folders and not self.writes.is_new(path):
+                is_filled = any(made.startswith(f"{path}/") for made in self.writes.written)
+                words.append((folder, text, may_be_folder and not is_filled))
         roots = [root.rstrip("/") for root in self._files.roots]
         outside = not self._files.in_image
-        return ItemFiles(words, roots, self._files.mounts, sorted(self._files.artifacts), outside) if words else None
+        return NamedFiles(words, roots, self._files.mounts, sorted(self._files.artifacts), outside) if words else None
 
     def mention(self) -> None:
         """Note the paths that the texts of programs and lists name, beside those that count."""
@@ -431,6 +442,10 @@ class _Scan:
                     self._file(ShellWord(text, word.written), program, folder)
                     if is_kept:
                         self._kept.add(path)
+                elif path and self._may_be_made(path, text):
+                    self._later.setdefault((folder, text), False)
+                    if not is_kept:
+                        self._read_later.add(path)
 
     def _many(self, before: ShellWord, word: ShellWord, program: Sequence[ShellWord], folder: str) -> None:
         """Add what a word names beside a single file: a folder, or all that a pattern finds; `before` is its option."""
@@ -445,6 +460,8 @@ class _Scan:
         if pattern:
             if not _GLOB.fullmatch(pattern):
                 return
+            if self._comes_later:
+                self._later[folder, pattern] = True
             found = glob.glob(self._files.place(folder, pattern))
             if len(found) > _MOST_FILES:
                 self.found.unknown.append(shown)
@@ -453,6 +470,8 @@ class _Scan:
             if _has_item(text):
                 self._by_item[folder, text] = True
             found = [] if _TEMPLATE in text else [self._files.place(folder, text)]
+            if found and self._may_be_made(found[0], text):
+                self._later[folder, text] = True
         else:
             return
         for path in found:
@@ -461,6 +480,10 @@ class _Scan:
                     self._folder(path, shown)
             elif pattern and self._files.counts(path):
                 self._add(path)
+
+    def _may_be_made(self, path: str, text: str) -> bool:
+        """Whether an earlier step may make what a word names."""
+        return self._comes_later and self._files.may_be_made(path, text)
 
     def _folder(self, path: str, shown: str) -> None:
         own = f"{path}/"  # a file system that is mounted may count as a whole
@@ -631,16 +654,6 @@ def _quoted_pattern(text: str, program: Sequence[ShellWord]) -> str:
 
 def _has_item(text: str) -> bool:
     return ITEM_TEMPLATE in text and _TEMPLATE not in text.replace(ITEM_TEMPLATE, "")
-
-
-def _is_large(folder: str) -> bool:
-    """Whether a folder has more files and folders than a look at each step may cost."""
-    count = 0
-    for _, folders, files in os.walk(folder):
-        count += len(folders) + len(files)
-        if count > _MOST_IN_FOLDER:
-            return True
-    return False
 
 
 def uncovered(files: Iterable[str], scopes: Iterable[str], cwd: str) -> list[list[str]]:

@@ -6,7 +6,7 @@ import glob
 import os
 from typing import TYPE_CHECKING, Final
 
-from weft.frontends.pipelines.item_files import below, counts_outside, is_input, on_this_machine
+from weft.frontends.pipelines.named_files import below, counts_outside, is_input, on_this_machine
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.resolved import ResolvedStep
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 SUFFIXES: Final = frozenset({".bash", ".jar", ".js", ".pl", ".py", ".r", ".rb", ".sh", ".sql"})
 """The endings of scripts' names, in lower case."""
 _MOST_FITTING: Final = 500
+_LONGEST_NAME: Final = 255
+"""A word with more letters is taken for a text."""
 
 
 class StepFiles:
@@ -49,6 +51,17 @@ class StepFiles:
         """Whether a path is a regular file outside of the project that a step may read as data."""
         outside = not self.in_image and not path.startswith(self.roots) and counts_outside(path)
         return outside and os.path.isfile(path) and self.is_input(path)
+
+    def may_be_made(self, path: str, text: str) -> bool:
+        """Whether a word names nothing yet that would be an input."""
+        return (
+            text[0] != "-"
+            and len(text) <= _LONGEST_NAME
+            and "{{" not in text
+            and (path.startswith(self.roots) or (not self.in_image and counts_outside(path)))
+            and self.is_input(path)
+            and not os.path.lexists(path)
+        )
 
     def is_input(self, path: str) -> bool:
         """Whether a path lies in no artifact of the step, and in no folder that never counts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from weft.frontends.pipelines.item_files import ITEM_TEMPLATE
+from weft.frontends.pipelines.named_files import ITEM_TEMPLATE
 from weft.frontends.pipelines.parts import ITEM, Placeholder
 from weft.frontends.pipelines.paths import WORK_DIR
 from weft.frontends.pipelines.shell_functions import EXPANDABLE

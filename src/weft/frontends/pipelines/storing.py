@@ -161,6 +161,10 @@ class StepStorage:
         """See `RunHost.limits`: nobody scales steps."""
         raise UsageError(f"{step} is a step: it has no replicas")
 
+    def wanted(self, step: str) -> int | None:
+        """See `RunHost.wanted`."""
+        return None
+
     def end(self, state: str, reason: str, at: float) -> None:
         """See `RunHost.end`."""
 

@@ -37,7 +37,7 @@ from weft.frontends.training.sharing import room_of
 from weft.frontends.training.tuning import TuningChoice, tuned
 from weft.frontends.training.volumes import claims_of
 from weft.model.errors import DefinitionError, NotFoundError
-from weft.model.masking import worth_masking
+from weft.model.masking import without_secrets, worth_masking
 from weft.operators.mounts import BindMount
 from weft.operators.network import (
     LOOPBACK,
@@ -443,6 +443,11 @@ class LocalJobs:
         decides = not any(type in job.replicas for type in KINDS[job.kind].masters) and group.type != "PS"
         return int(decides), group.most, f"the limits of {about}"
 
+    def wanted(self, step: str) -> int | None:
+        """Return the number of replicas of a type that users have asked for last: see `RunHost.wanted`."""
+        spec = next(one.spec for one in self._groups.values() if one.vertex == step)
+        return self._scale.get(step, 1 if spec.replicas is None else spec.replicas)
+
     def close(self) -> None:
         """Remove the network and the volumes of replicas; a second call does nothing."""
         self._undo.close()
@@ -599,7 +604,7 @@ class LocalJobs:
         secrets = {*made.secrets, *secrets_of(replica.template, self.files)}
         masked = worth_masking(secrets)
         return {
-            name: "***" if value in secrets or any(text in value for text in masked) else value
+            name: "***" if value in secrets or without_secrets(value, masked) != value else value
             for name, value in made.values.items()
         }
 

@@ -247,7 +247,7 @@ def test_files_outside_of_the_project_count_where_a_command_names_them(tmp_path)
     found = scripts(project, command, env=env)
     assert sorted(found.files) == [f"{outside}/{name}" for name in "abcd"]
     assert scripts(project, command, env=env, docker_env="image:1").files == {}
-    items = scripts(project, "cat {{PF_LOOP_ARGUMENT}}", loop_argument="[a]").by_item
+    items = scripts(project, "cat {{PF_LOOP_ARGUMENT}}", loop_argument="[a]").named
     assert items is not None
     assert items.of(f"{outside}/a") == [f"{outside}/a"]
     assert items.of(str(outside)) == []
@@ -271,7 +271,7 @@ def test_files_outside_of_the_project_count_where_a_command_names_them(tmp_path)
 )
 def test_files_that_an_item_names_count_for_it(tmp_path, command, item, files):
     found = scripts(tmp_path, command, loop_argument="[a]")
-    by_item = [] if found.by_item is None else found.by_item.of(item)
+    by_item = [] if found.named is None else found.named.of(item)
     assert {os.path.relpath(file, tmp_path) for file in by_item} == files
     assert found.unknown == []
 
@@ -415,7 +415,7 @@ def test_folders_and_patterns_count(tmp_path, command, files):
     ],
 )
 def test_a_folder_that_cannot_count_is_told(tmp_path, command, said, monkeypatch):
-    monkeypatch.setattr("weft.frontends.pipelines.scripts._MOST_IN_FOLDER", 100)
+    monkeypatch.setattr("weft.frontends.pipelines.named_files._MOST_IN_FOLDER", 100)
     monkeypatch.setattr("weft.frontends.pipelines.scripts._MOST_FILES", 100)
     made_in(tmp_path)
     (tmp_path / "many").mkdir()

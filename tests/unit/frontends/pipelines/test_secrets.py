@@ -1,16 +1,20 @@
 """Secrets of steps: where they come from, and that graphs and keys have only their names."""
 
 import json
+import os
 import sys
 import types
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import weft
 from weft.frontends.pipelines import secrets
 from weft.frontends.pipelines.caching import static_leaves
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.resolve import resolve
+from weft.model import masking
 from weft.model.errors import PipelineError, UsageError
 from weft.worker.guardian import MaskedLog
 
@@ -119,10 +123,30 @@ def test_lines_of_a_value_are_masked_and_short_ones_are_not(monkeypatch):
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 5, 100])
-def test_a_log_masks_secrets_wherever_its_input_is_cut(tmp_path, piece):
-    text = b"a secret sec secrets! se-cret, abab ababc sec"
-    log = MaskedLog(bytes(tmp_path / "log"), 1000, 1000, [b"ababc", b"secret"])
-    for at in range(0, len(text), piece):
-        log.write(text[at : at + piece])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a password pass passwords! pass-word, wordword-1 word password", "a *** pass ***s! pass-***, *** *** ***"),
+        ("port 15432 5432 54321 at 5432", "port 15432 *** 54321 at ***"),
+        ("5432", "***"),
+        ("wordword words -word", "wordword words -***"),
+        ("wordword-1word", "***word"),
+    ],
+)
+def test_a_log_masks_secrets_wherever_its_input_is_cut(tmp_path, piece, text, shown):
+    assert shown_in_a_log(tmp_path / "log", text, ["password", "wordword-1", "word", "5432"], piece) == shown
+
+
+@given(st.text("ab-é", max_size=40), st.lists(st.text("ab-", min_size=1, max_size=10), max_size=4), st.integers(1, 9))
+def test_logs_and_messages_mask_alike(tmp_path_factory, text, given_secrets, piece):
+    log = tmp_path_factory.mktemp("log") / "log"
+    assert shown_in_a_log(log, text, given_secrets, piece) == masking.without_secrets(text, given_secrets)
+
+
+def shown_in_a_log(path, text, texts, piece):
+    own = [(text.encode(), *masking.whole_word_ends(text)) for text in texts]
+    log, data = MaskedLog(os.fsencode(path), 1000, 1000, own), text.encode()
+    for at in range(0, len(data), piece):
+        log.write(data[at : at + piece])
     log.close()
-    assert (tmp_path / "log").read_bytes() == b"a *** sec ***s! se-cret, abab *** sec"
+    return path.read_text("utf-8")

@@ -1,4 +1,7 @@
-"""The files that the command of a looping step names by its item: inputs of the item's result in the cache."""
+"""The files that a command names and that are known only when its task is looked up in the cache: inputs of its result.
+
+The command of a looping step names some by its item, and earlier steps of the run make others.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from weft.store.places import judged_path
 
 ITEM_TEMPLATE: Final = f"{{{{{LOOP_ARGUMENT}}}}}"
 _MOST_FOUND: Final = 500
+_MOST_IN_FOLDER: Final = 10_000
 _SYSTEM: Final = (
     "/bin/",
     "/sbin/",
@@ -33,12 +37,12 @@ _SYSTEM: Final = (
 """Folders of the machine, which do not count."""
 
 
-class ItemFiles(Struct, frozen=True):
-    """The words of a command with the item in them, as parameter of a program: the task of an item finds its files.
+class NamedFiles(Struct, frozen=True):
+    """The words of a command that name such files, as parameter of a program: each task finds its files.
 
-    `words` has the folder in which each word is read, the word, and whether it may name a folder. `roots` are the
-    folders of the project, `mounts` maps mount paths to places on this machine, `left_out` are places of artifacts.
-    `outside`: files outside of the project count too.
+    `words` has the folder in which each word is read, the word, perhaps with the item in it, and whether it may name a
+    folder. `roots` are the folders of the project, `mounts` maps mount paths to places on this machine, `left_out` are
+    places that do not count, or count already. `outside`: files outside of the project count too.
     """
 
     words: Sequence[tuple[str, str, bool]]
@@ -53,18 +57,19 @@ class ItemFiles(Struct, frozen=True):
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def from_json(text: str) -> ItemFiles:
+    def from_json(text: str) -> NamedFiles:
         """Return the words of a text made by `to_json`."""
-        return json.decode(text, type=ItemFiles)
+        return json.decode(text, type=NamedFiles)
 
     def of(self, item: str) -> list[str]:
-        """Return the absolute paths of the files and folders that the words name with the text of an item."""
+        """Return the absolute paths of the files and folders there that the words name with the text of an item."""
         found: dict[str, None] = {}
+        texts = tuple(dict.fromkeys((item, *item.split())))
         for folder, word, may_be_folder in self.words:
-            for text in dict.fromkeys((item, *item.split())):
+            for text in texts if ITEM_TEMPLATE in word else ("",):
                 path = below(folder, on_this_machine(word.replace(ITEM_TEMPLATE, text), self.mounts))
                 for one in _matches(path):
-                    if os.path.isfile(one) or (may_be_folder and os.path.isdir(one)):
+                    if os.path.isfile(one) or (may_be_folder and os.path.isdir(one) and not is_large(one)):
                         found[one] = None
         return [path for path in found if self._is_input(path)]
 
@@ -90,6 +95,16 @@ def counts_outside(path: str) -> bool:
     return not path.startswith(_SYSTEM)
 
 
+def is_large(folder: str) -> bool:
+    """Whether a folder has more files and folders than a look at each step may cost."""
+    count = 0
+    for _, folders, files in os.walk(folder):
+        count += len(folders) + len(files)
+        if count > _MOST_IN_FOLDER:
+            return True
+    return False
+
+
 def below(folder: str, path: str) -> str:
     """Return the absolute path of a path that is read in a folder."""
     return os.path.normpath(os.path.join(folder, path))
@@ -106,4 +121,4 @@ def on_this_machine(path: str, mounts: Mapping[str, str]) -> str:
 def _matches(path: str) -> Sequence[str]:
     if "\0" in path:
         return ()
-    return [path] if os.path.exists(path) or not glob.has_magic(path) else glob.glob(path)[:_MOST_FOUND]
+    return [path] if not glob.has_magic(path) or os.path.exists(path) else glob.glob(path)[:_MOST_FOUND]
