@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -209,14 +209,16 @@ def test_the_near_end_connects_to_no_address_that_the_far_end_names(line):
 class Leaving(RelayEnd):
     """A near end whose greeter leaves after the first look at it."""
 
+    _next: Any = None
+
     @property
     def greet(self):
-        found, self._greet = self._greet, None
+        found, self._next = self._next, None
         return found
 
     @greet.setter
     def greet(self, greet):
-        self._greet = greet
+        self._next = greet
 
 
 def test_a_caller_is_greeted_whose_greeter_leaves_at_the_same_moment():
