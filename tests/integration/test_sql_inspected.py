@@ -190,6 +190,15 @@ def test_numbers_of_csv_may_be_missing_in_quotes(context, tmp_path):
     assert context.sql("FROM t ORDER BY a").rows() == [(1, None, "x"), (2, 5, None)]
 
 
+def test_columns_of_csv_files_have_their_types_in_any_order(context, tmp_path):
+    (tmp_path / "0.csv").write_text("t,n,d\nx,1,2024-01-02\n,2,\n")
+    (tmp_path / "1.csv").write_text("n,d,t\n3,2024-01-03 01:02:03,y\n")
+    context.register("t", str(tmp_path))
+    found = context.sql("SELECT t, n, d FROM t ORDER BY n")
+    assert found.types == ["VARCHAR", "BIGINT", "TIMESTAMP"]
+    assert [row[:2] for row in found.rows()] == [("x", 1), (None, 2), ("y", 3)]
+
+
 @pytest.mark.parametrize("days_first", [False, True])
 @pytest.mark.parametrize("late", [0, MANY])
 def test_days_in_one_csv_file_and_times_in_another_are_times(context, tmp_path, days_first, late):

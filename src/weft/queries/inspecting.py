@@ -340,6 +340,8 @@ def _with_all_types(
 
     `own` are the types of columns in each CSV file.
     """
+    if len({tuple(types) for types in own}) > 1 == len({frozenset(types) for types in own}):
+        table = replace(table, merged=True)  # else DuckDB takes the types of columns by their places
     rows = connection.sql(f"FROM {table.rows_of(table.files)}")
     types = dict(zip(rows.columns, map(str, rows.types), strict=True))
     _warn_of_renamed(rows.columns)
@@ -374,7 +376,7 @@ def _of_all_csv(
     `days` are columns of times that are days in some files.
     """
     paths = ", ".join(map(literal, table.files))
-    merged = ", union_by_name = true" if table.hive else ""
+    merged = ", union_by_name = true" if table.hive or table.merged else ""
     options = f"{CSV}, all_varchar = true, allow_quoted_nulls = false, hive_partitioning = false{merged}"
     read = f"read_csv([{paths}]{options})"
     texts = {name: identifier(name) for name in sorted(days)}
