@@ -24,7 +24,8 @@ import weft
 from tests.integration import durable_program
 from tests.prepared import weft_command
 from tests.started import start
-from weft import Source, after, gather, shuffle
+from weft import Source, after, gather, shuffle, wiring
+from weft.admin.settings import Settings
 from weft.durability import journal as module
 from weft.durability import snapshot
 from weft.durability.journal import FileJournal, read_journal, recover, replay_journal
@@ -46,10 +47,12 @@ from weft.model.errors import (
     TaskError,
     UsageError,
 )
+from weft.runs.active import ActiveRun, RunEvents
 from weft.runs.listing import list_runs
 from weft.runs.reading import read_run
+from weft.runs.service import RunService
 from weft.store.outputs import Outputs
-from weft.store.state import StateRoot
+from weft.store.state import EVENTS, RunFolder, StateRoot
 from weft.wiring import MANAGERS
 
 DEADLINE_S = 180.0
@@ -217,6 +220,49 @@ class TestKilled:
         with weft.Session(workers=2, durable=place.state) as session:
             assert session.resume(RUN).result(DEADLINE_S).value("end") == durable_program.ANSWER
         assert all(place.counts()[name] == before[name] for name in finished)
+
+    def test_of_two_resumes_at_the_same_time_one_is_refused(self, place):
+        (place.folder / "hold").touch()
+        place.kill_when(place.start("threads"), lambda: place.finished("load", 3))
+        both = [place.python("-c", MAIN, "resume", RUN, "-q", "--state-dir", str(place.state)) for _ in range(2)]
+        until(lambda: any(one.poll() is not None for one in both), "the end of one of them")
+        refused, other = sorted(both, key=lambda one: one.poll() is None)
+        _, err = refused.communicate(timeout=DEADLINE_S)
+        (place.folder / "hold").unlink()
+        _, end = other.communicate(timeout=DEADLINE_S)
+        assert (refused.returncode, other.returncode) == (7, 0), f"{err}\n{end}"
+        assert f"{RUN} is still running" in err
+
+    def test_a_resume_is_refused_that_finds_the_run_owned_after_its_look(self, place):
+        place.start("threads").communicate(timeout=DEADLINE_S)
+        records = (place.run / EVENTS).read_text().splitlines(keepends=True)
+        (place.run / EVENTS).write_text("".join(records[:1]))
+        running = pytest.raises(ConflictError, match=f"{RUN} is still running")
+        with RunFolder.create(StateRoot(place.state), RUN), opened(place.folder) as session, running:
+            session.resume(RUN)
+
+    def test_a_resume_is_refused_whose_run_another_one_has_ended_after_its_look(self, place):
+        class Late(RunService):
+            def _resume_graph(self, folder: Path, events: RunEvents) -> ActiveRun:
+                with opened(place.folder) as session:
+                    session.resume(folder.name).result(DEADLINE_S)
+                return super()._resume_graph(folder, events)
+
+        place.kill_when(place.start("threads"), lambda: place.finished("load", 1))
+        ended = pytest.raises(ConflictError, match=f"{RUN} has succeeded: there is nothing left to do")
+        with Late(wiring, Settings(), StateRoot(place.state)) as service, ended:
+            service.resume(RUN)
+
+    def test_after_its_end_and_before_the_record_of_it(self, place):
+        place.start("threads").communicate(timeout=DEADLINE_S)
+        records = (place.run / EVENTS).read_text().splitlines(keepends=True)
+        (place.run / EVENTS).write_text("".join(line for line in records if '"succeeded"' not in line))
+        assert read_run(place.run).state == "interrupted"
+        before = place.counts()
+        code, out, err = place.weft("resume", RUN)
+        assert (code, place.counts()) == (0, before), err
+        assert f"{RUN} succeeded" in out + err
+        assert read_run(place.run).state == "succeeded"
 
     def test_what_is_told_of_it_before_and_after_a_resume(self, place):
         (place.folder / "hold").touch()

@@ -86,6 +86,25 @@ def test_types_that_frames_hold(context, frame):
     assert (len(empty.pandas()), empty.polars().schema) == (0, {"n": polars.Int64, "s": polars.String})
 
 
+@pytest.mark.parametrize("of", ["Int128", "UInt128"])
+def test_wide_integers_of_polars_are_decimals(context, of):
+    wide = getattr(polars, of)
+    made = polars.DataFrame(
+        {
+            "n": polars.Series([1, 10**38 - 1, None], dtype=wide),
+            "l": polars.Series([[2], [None], None], dtype=polars.List(wide)),
+            "s": polars.Series([{"x": 3}, {"x": None}, None], dtype=polars.Struct({"x": wide})),
+        }
+    )
+    context.register("t", made)
+    found = context.sql("SELECT n, l[1] AS l, s.x AS s FROM t ORDER BY n NULLS LAST")
+    assert found.types == ["DECIMAL(38,0)"] * 3
+    assert found.rows() == [(1, 2, 3), (10**38 - 1, None, None), (None, None, None)]
+    with pytest.raises(DefinitionError, match=r"column 'n' .* has an integer of more than 38 digits") as told:
+        context.register("u", polars.DataFrame({"n": polars.Series([10**38], dtype=wide)}))
+    assert "polars.String" in told.value.hint
+
+
 def test_categories_lists_and_decimals_of_polars(context):
     made = polars.DataFrame(
         {

@@ -190,6 +190,70 @@ def test_numbers_of_csv_may_be_missing_in_quotes(context, tmp_path):
     assert context.sql("FROM t ORDER BY a").rows() == [(1, None, "x"), (2, 5, None)]
 
 
+def test_columns_of_csv_files_have_their_types_in_any_order(context, tmp_path):
+    (tmp_path / "0.csv").write_text("t,n,d\nx,1,2024-01-02\n,2,\n")
+    (tmp_path / "1.csv").write_text("n,d,t\n3,2024-01-03 01:02:03,y\n")
+    context.register("t", str(tmp_path))
+    found = context.sql("SELECT t, n, d FROM t ORDER BY n")
+    assert found.types == ["VARCHAR", "BIGINT", "TIMESTAMP"]
+    assert [row[:2] for row in found.rows()] == [("x", 1), (None, 2), ("y", 3)]
+
+
+@pytest.mark.parametrize("days_first", [False, True])
+@pytest.mark.parametrize("late", [0, MANY])
+def test_days_in_one_csv_file_and_times_in_another_are_times(context, tmp_path, days_first, late):
+    days = "t,n\n2024-01-02,1\n,2\n" + "2024-01-03,0\n" * late
+    times = "t,n\n2024-01-04 05:06:07,3\n" + "2024-01-05 00:00:01,0\n" * late
+    for at, text in enumerate([days, times] if days_first else [times, days]):
+        (tmp_path / f"{at}.csv").write_text(text)
+    context.register("t", str(tmp_path))
+    found = context.sql("SELECT t FROM t WHERE n > 0 ORDER BY n")
+    assert found.types == ["TIMESTAMP"]
+    first, last = map(datetime.datetime.fromisoformat, ("2024-01-02", "2024-01-04T05:06:07"))
+    assert found.rows() == [(first,), (None,), (last,)]
+
+
+@pytest.mark.parametrize(
+    ("day", "time", "of"),
+    [
+        ("13/01/2024", "2024-01-04 05:06:07", "VARCHAR"),
+        ("2024-01-02", "2024-01-04 05:06:07.123456789", "TIMESTAMP_NS"),
+        ("2024-01-02", "2024-01-04 05:06:07\n2024-01-04 05:06:07+01:00", "VARCHAR"),
+    ],
+)
+def test_days_and_times_of_csv_files_that_a_timestamp_does_not_hold(context, tmp_path, day, time, of):
+    (tmp_path / "0.csv").write_text(f"t\n{day}\n")
+    (tmp_path / "1.csv").write_text(f"t\n{time}\n")
+    context.register("t", str(tmp_path))
+    assert context.sql("SELECT t FROM t").types == [of]
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,ä\n", "a\n1\n"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_a_csv_file_in_utf_16_is_told(tmp_path, text, encoding, name):
+    path = tmp_path / name
+    data = text.encode(encoding)
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    with weft.SqlContext(allow=[tmp_path]) as context:
+        with pytest.raises(DefinitionError, match=r"is UTF-16 by its first bytes, and not UTF-8") as told:
+            context.register("t", str(path))
+        assert "Write the file as UTF-8" in told.value.hint
+        read = f"FROM read_csv('{path}', encoding = 'utf-16')"
+        assert (read in told.value.hint) == (encoding != "utf-16-be")
+        if encoding != "utf-16-be":
+            assert len(context.sql(read).rows()) == 1
+
+
+def test_an_empty_text_of_csv_at_a_url_is_null():
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://quoted/t.csv", "w") as file:
+        file.write('a,b\n"",x\ny,z\n')
+    with weft.SqlContext() as context:
+        context.register("t", "memory://quoted/t.csv")
+        assert context.sql("SELECT a FROM t ORDER BY b").rows() == [(None,), ("y",)]
+
+
 @pytest.mark.parametrize("count", [10, 30])
 def test_many_csv_files_have_the_types_of_all(context, tmp_path, count):
     for at in range(count):

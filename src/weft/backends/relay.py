@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from weft.store.handshake import dial_tcp
+
 if TYPE_CHECKING:
     from weft.worker.actor_gateway import Greet
 
@@ -87,9 +89,12 @@ class RelayEnd:
         return ours
 
     def listen(self, host: str) -> tuple[str, int]:
-        """Listen at the far end for callers of the near end; return the address."""
+        """Listen at the far end for callers of the near end; return the address. OSError: it cannot, or is closed."""
         listener = socket.create_server((host, 0))
         with self._changed:
+            if self._closed:
+                listener.close()
+                raise ConnectionError(self._closed)
             self._listeners.append(listener)
         self._start(self._accept, listener)
         address: tuple[str, int] = listener.getsockname()[:2]
@@ -101,9 +106,11 @@ class RelayEnd:
                 self._start(self._call, listener.accept()[0])
 
     def _call(self, sock: socket.socket) -> None:
-        with suppress(OSError):  # nobody takes the caller
+        try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open(sock, "", _CONNECT_S)
+        except OSError:  # it has hung up, or nobody takes it
+            sock.close()
 
     def _open(self, sock: socket.socket, address: str, timeout_s: float) -> None:
         """Have the other end open a connection, and carry that of `sock` over it. OSError: see `dial`."""
@@ -213,16 +220,16 @@ class RelayEnd:
     @staticmethod
     def _connected(address: str) -> socket.socket:
         host, _, port = address.rpartition("|")
-        sock = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+        sock = dial_tcp((host, int(port)), _CONNECT_S)
         sock.settimeout(None)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
     def _greeted(self) -> socket.socket:
-        if self.greet is None:
+        greet = self.greet  # read once: the entrance may close at any moment
+        if greet is None:
             raise ConnectionRefusedError("nothing takes callers")
         ours, theirs = socket.socketpair()
-        self._start(self.greet, ours)
+        self._start(greet, ours)
         return theirs
 
     def _carry(self, one: _Relayed) -> None:

@@ -24,6 +24,16 @@ Job = Annotated[str, CommandParameter(help="The id of a job, or @last.")]
 _SUCCESS: Final = "success"
 
 
+def file_to_write(context: CommandContext, file: Path | str) -> Path:
+    """Return the path of a file that a command writes. NotFoundError: there is no such folder."""
+    path = context.cwd / file
+    if not path.parent.is_dir():
+        raise NotFoundError(
+            f"there is no folder {short_path(path.parent, context.cwd)}", hint="Make it, or name another file."
+        )
+    return path
+
+
 @party_app.command
 def start(*, folder: Folder = None, context: Given) -> None:
     """Run the server of a party, until Ctrl-C."""

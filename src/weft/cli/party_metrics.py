@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app
-from weft.cli.party_jobs import Job, client_of, job_of
+from weft.cli.party_jobs import Job, client_of, file_to_write, job_of
 from weft.cli.tables import clean, one_line, print_json, print_table, short_path, unicode_ok
-from weft.model.errors import NotFoundError
 from weft.model.wording import bin_name
 
 if TYPE_CHECKING:
@@ -67,9 +66,7 @@ def report(
     if as_json:
         print_json(context.out, "weft.party.report/1", **client.post("weft/report", {"job_id": id, "document": 1}))
         return
-    path = context.cwd / (output or f"{id}.html")
-    if not path.parent.is_dir():
-        raise NotFoundError(f"there is no folder {short_path(path.parent, context.cwd)}", hint="Make it first.")
+    path = file_to_write(context, output or f"{id}.html")
     client.download("weft/report", {"job_id": id}, path)
     context.out.write(f"{short_path(path, context.cwd)}\n")
 

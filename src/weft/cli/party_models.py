@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from weft.cli.arguments import AsJson, Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app, site_of
-from weft.cli.party_jobs import client_of
+from weft.cli.party_jobs import client_of, file_to_write
 from weft.cli.tables import clean, moment, one_line, print_json, print_table
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.model.wording import size_text
@@ -112,7 +112,7 @@ def deploy(
     """Make a version of a model that predicts, and print it."""
     client = client_of(context, folder)
     if conf is not None:
-        _check_folder(context, conf)
+        file_to_write(context, conf)
     model = _model(client, version, "")
     body = {"model_id": model["model_id"], "model_version": version, "cpn_list": list(components), "readers": 1}
     made = str(client.post("model/deploy", body)["model_version"])
@@ -134,8 +134,7 @@ def export_model(
     context: Given,
 ) -> None:
     """Write this party's part of a model to an archive."""
-    client, path = client_of(context, folder), context.cwd / file
-    _check_folder(context, file)
+    client, path = client_of(context, folder), file_to_write(context, file)
     if path.exists():
         raise ConflictError(f"{file} exists already", hint="Name another file.")
     client.download("model/export", _names(_model(client, version, role)), path)
@@ -161,12 +160,6 @@ def import_model(
     names = {"model_id": model, "model_version": version, "role": role, "party_id": site_of(context, folder).party.id}
     client_of(context, folder).upload(path, names | {"force_update": int(replace)}, "model/import")
     context.out.write(f"{clean(version)}\n")
-
-
-def _check_folder(context: CommandContext, file: Path) -> None:
-    """NotFoundError: the folder of a file to write does not exist."""
-    if not (context.cwd / file).parent.is_dir():
-        raise NotFoundError(f"there is no folder {file.parent}", hint="Make it, or name another file.")
 
 
 def _models(client: SiteClient, version: str) -> list[dict[str, Any]]:

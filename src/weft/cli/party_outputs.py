@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from weft.cli.arguments import Given
 from weft.cli.parsing import CommandParameter
 from weft.cli.parties import Folder, party_app
-from weft.cli.party_jobs import client_of, job_of
+from weft.cli.party_jobs import client_of, file_to_write, job_of
 from weft.cli.tables import short_path
 from weft.model.errors import NotFoundError, UsageError
 from weft.model.suggestions import did_you_mean
@@ -49,9 +49,7 @@ def output(
         )
     wanted["table"] = table or names[0]
     if file is not None:
-        path = context.cwd / file
-        if not path.parent.is_dir():
-            raise NotFoundError(f"there is no folder {short_path(path.parent, context.cwd)}", hint="Make it first.")
+        path = file_to_write(context, file)
         client.download("weft/output", wanted, path)
         context.out.write(f"{short_path(path, context.cwd)}\n")
         return

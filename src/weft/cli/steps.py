@@ -123,11 +123,7 @@ def _rows(found: RunRecord) -> Iterator[tuple[int, StepRecord | ItemRecord]]:
 
 
 def _is_worth_a_row(item: ItemRecord) -> bool:
-    return item.state not in ("succeeded", "skipped") or _is_warning(item)
-
-
-def _is_warning(step: StepRecord | ItemRecord) -> bool:
-    return step.state == "succeeded" and step.message.startswith("warning: ")
+    return item.state not in ("succeeded", "skipped") or item.warned
 
 
 def _remark(step: StepRecord | ItemRecord) -> str:
@@ -138,7 +134,7 @@ def _remark(step: StepRecord | ItemRecord) -> str:
             states["cancelled"] += width - len(items)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         said = f"{width} items: {counts}" if counts else f"{width} items"
-        return f"{said}; {one_line(short_paths(step.message), 120)}" if _is_warning(step) else said
+        return f"{said}; {one_line(short_paths(step.message), 120)}" if step.warned else said
     parts = [f"{step.attempts} attempts"] if step.attempts > 1 and step.state != "skipped" else []
     if step.message:
         parts.append(one_line(short_paths(step.message), 120))

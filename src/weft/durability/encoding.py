@@ -34,7 +34,7 @@ from weft.graph.wire import patch_from_json, patch_to_json
 from weft.model import failures
 from weft.model.errors import ConflictError, ProgramError, WeftError
 from weft.model.program import Program, Style
-from weft.model.records import as_dict, converter
+from weft.model.records import as_dict, converter, field_names
 from weft.model.resources import Placement, Resources
 from weft.model.wording import type_of
 from weft.store.codec import from_pickle
@@ -72,13 +72,9 @@ def _kinds() -> dict[str, type[Any]]:
     }
 
 
-def _fields(kind: Any) -> tuple[str, ...]:
-    return tuple(kind._fields if hasattr(kind, "_fields") else kind.__struct_fields__)
-
-
 _KINDS: Final = _kinds()
 _RECORDS: Final = {name: kind for name, kind in _KINDS.items() if not issubclass(kind, Enum)}
-SCHEMAS: Final = tuple(Schema(name, NUMBERS.get(name, 1), _fields(kind)) for name, kind in _RECORDS.items())
+SCHEMAS: Final = tuple(Schema(name, NUMBERS.get(name, 1), field_names(kind)) for name, kind in _RECORDS.items())
 """The schemas that this version writes."""
 _INDEX: Final = {kind: at for at, kind in enumerate(_RECORDS.values())}
 _TICK: Final = _INDEX[Tick]
@@ -281,7 +277,7 @@ def _maker(written: Schema) -> Callable[[Sequence[Any]], Any]:
             )
 
         return refuse
-    fields = _fields(kind)
+    fields = field_names(kind)
     if written.number == number and written.fields == fields:
         return lambda values: kind(*values)
     steps = [UPGRADES[name, before] for before in range(written.number, number)]

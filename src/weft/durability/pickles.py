@@ -23,6 +23,7 @@ from weft.graph.logical import LogicalGraph, Manager, Movement
 from weft.graph.rectangles import Rectangles
 from weft.graph.routers import Group, Router
 from weft.graph.routing import CUSTOM
+from weft.model.records import field_names
 from weft.store import codec
 
 DECLARED: Final[dict[str, tuple[str, ...]]] = {
@@ -154,10 +155,7 @@ def _registered(factory: Any, name: str, fields: _Fields) -> Any:
 
 def known_fields(kind: Any, fields: _Fields) -> Any:
     """Return a record of the given fields without those unknown to its class. TypeError: one is missing."""
-    if kind is LogicalGraph:
-        names = _NAMES_OF_GRAPHS
-    else:
-        names = kind._fields if hasattr(kind, "_fields") else kind.__struct_fields__
+    names = _NAMES_OF_GRAPHS if kind is LogicalGraph else field_names(kind)
     return kind(**{name: value for name, value in fields.items() if name in names})
 
 

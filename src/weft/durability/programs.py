@@ -12,7 +12,7 @@ from typing import Final
 
 from weft.durability import pickles
 from weft.graph.logical import LogicalGraph
-from weft.model.errors import ConflictError, NotFoundError, ProgramError, WeftError
+from weft.model.errors import ConflictError, NotFoundError, ProgramError, UsageError, WeftError
 from weft.store import codec, disk
 from weft.store.state import GRAPH_DIGEST, os_error, read_description, read_trusted
 
@@ -21,7 +21,7 @@ _ANOTHER: Final = "It cannot go on: start a new run."
 
 
 def pickle_graph(graph: LogicalGraph) -> bytes:
-    """Return a graph as bytes. ProgramError: a function or an item of it cannot be pickled."""
+    """Return a graph as bytes. ProgramError: a part of it cannot be pickled. UsageError: an item refuses it."""
     try:
         return pickles.to_pickle(graph)
     except ProgramError as error:
@@ -30,6 +30,8 @@ def pickle_graph(graph: LogicalGraph) -> bytes:
                 pickles.to_pickle(vertex)
             except ProgramError as inner:
                 cause = inner.__cause__ or inner
+                if isinstance(cause, UsageError):  # of a value that says why, and what to do
+                    raise cause from error
                 raise ProgramError(
                     f"vertex {vertex.id!r} cannot be pickled for a resume: {type(cause).__name__}: {cause}",
                     hint="Its function with its closure, its params and items must be picklable; "

@@ -21,6 +21,12 @@ def as_dict(record: Struct) -> dict[str, Any]:
     return {name: _plain(getattr(record, name)) for name in record.__struct_fields__}
 
 
+def field_names(kind: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a class of records or of named tuples, in order."""
+    names: tuple[str, ...] = kind._fields if hasattr(kind, "_fields") else kind.__struct_fields__
+    return names
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Struct):
         return as_dict(value)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import re
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 import duckdb
 
@@ -66,9 +67,8 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
             _warn_of_renamed(rows.columns)
             made = made.with_columns(dict(zip(rows.columns, map(str, rows.types), strict=True)))
         else:
-            if table.reader == "read_csv":
-                _check_lines(table, connection)
-            made = _with_all_types(table, connection)
+            types = _check_lines(table, connection) if table.reader == "read_csv" else []
+            made = _with_all_types(table, connection, types)
     except duckdb.Error as error:
         told = unreadable(error, table.name)
         told.hint = misfit_hint(told.message.partition(" cannot be read: ")[2]) or told.hint
@@ -196,10 +196,15 @@ def _place(file: str) -> str:
 # --------------------------------------------------------------------------------------------------------- CSV and JSON
 
 
-def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> None:
-    """Tell of the first lines of CSV files that are no rows. DefinitionError: lines have unequal numbers of values."""
+def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> list[dict[str, str]]:
+    """Tell of the first lines of CSV files that are no rows; return the types of the columns of each file.
+
+    DefinitionError: lines have unequal numbers of values, or a file is UTF-16.
+    """
     told = False
+    types = []
     for file in table.files:
+        _check_encoding(table, file)
         try:
             row = connection.execute(
                 "SELECT Delimiter, SkipRows, HasHeader, Columns FROM sniff_csv($1, comment = '')", [file]
@@ -210,6 +215,7 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Non
             raise
         assert row is not None
         separator, skipped, has_header, columns = row
+        types.append({column["name"]: column["type"] for column in columns})
         names = [column["name"] for column in columns]
         if len(names) == 1 and (inner := next((one for one in _SEPARATORS if one in names[0]), "")):
             _check_lengths(table, file, inner)
@@ -232,6 +238,24 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Non
             UserWarning,
             stacklevel=2,
         )
+    return types
+
+
+def _check_encoding(table: FileTable, file: str) -> None:
+    """DefinitionError: a file of this machine is UTF-16, which DuckDB may take for texts with NUL in them."""
+    if is_url(file):
+        return
+    with _bytes(file) as data:
+        first = data.read(2)
+    little = first == codecs.BOM_UTF16_LE or first[1:] == b"\0"
+    if not little and first != codecs.BOM_UTF16_BE and first[:1] != b"\0":
+        return
+    hint = "Write the file as UTF-8"
+    if little:  # the only order of bytes that DuckDB reads
+        hint += f", or read it by the text, in a granted folder: FROM read_csv({literal(file)}, encoding = 'utf-16')"
+    raise DefinitionError(
+        f"the table {table.name} cannot be read: {file} is UTF-16 by its first bytes, and not UTF-8", hint=f"{hint}."
+    )
 
 
 def _warn_of_no_header(table: FileTable, file: str, separator: str) -> None:
@@ -272,6 +296,16 @@ def _check_lengths(table: FileTable, file: str, separator: str, skipped: int = 0
 @contextmanager
 def _text(file: str) -> Iterator[TextIO]:
     """Give the text of a CSV file, also of one that is compressed or at a URL."""
+    with (
+        _bytes(file) as stream,
+        io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="") as text,
+    ):
+        yield text
+
+
+@contextmanager
+def _bytes(file: str) -> Iterator[BinaryIO]:
+    """Give the bytes of a CSV file, also of one that is compressed or at a URL."""
     with ExitStack() as files:
         if is_url(file):
             system, path = opened(file)
@@ -280,7 +314,7 @@ def _text(file: str) -> Iterator[TextIO]:
             stream = files.enter_context(open(file, "rb"))
         if file.lower().endswith(".gz"):
             stream = files.enter_context(gzip.GzipFile(fileobj=stream))
-        yield files.enter_context(io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline=""))
+        yield stream
 
 
 def _no_rows(lines: int) -> str:
@@ -299,8 +333,15 @@ def _unequal(table: FileTable, file: str, what: str, skipped: int = 0, *, commen
     )
 
 
-def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTable:
-    """Return a table in CSV or JSON files, with types from all rows where those of a sample would change a value."""
+def _with_all_types(
+    table: FileTable, connection: duckdb.DuckDBPyConnection, own: Sequence[Mapping[str, str]]
+) -> FileTable:
+    """Return a table in CSV or JSON files, with types from all rows where those of a sample would change a value.
+
+    `own` are the types of columns in each CSV file.
+    """
+    if len({tuple(types) for types in own}) > 1 == len({frozenset(types) for types in own}):
+        table = replace(table, merged=True)  # else DuckDB takes the types of columns by their places
     rows = connection.sql(f"FROM {table.rows_of(table.files)}")
     types = dict(zip(rows.columns, map(str, rows.types), strict=True))
     _warn_of_renamed(rows.columns)
@@ -309,9 +350,14 @@ def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection) -> 
     if any(map(is_url, table.files)):  # they would be fetched twice
         return table
     types = {name: of for name, of in types.items() if name not in _folder_columns(table)}
-    return (
-        _of_all_csv(table, connection, types) if table.reader == "read_csv" else _of_all_json(table, connection, types)
-    )
+    if table.reader == "read_json":
+        return _of_all_json(table, connection, types)
+    return _of_all_csv(table, connection, types, {name for name in types if _in_days(own, name)})
+
+
+def _in_days(own: Sequence[Mapping[str, str]], name: str) -> bool:
+    """Whether a column is of times by some files and of days by the others: DuckDB makes it a text, or one of both."""
+    return {types[name] for types in own if name in types} == {"DATE", "TIMESTAMP"}
 
 
 def _of_all_json(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> FileTable:
@@ -322,12 +368,21 @@ def _of_all_json(table: FileTable, connection: duckdb.DuckDBPyConnection, types:
     return replace(table, sampled=False) if _found(connection, read, misfits) else table
 
 
-def _of_all_csv(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> FileTable:
-    """Return a table in CSV files whose types change no value: of a sample, else of all rows, else named ones."""
+def _of_all_csv(
+    table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str], days: Set[str]
+) -> FileTable:
+    """Return a table in CSV files whose types change no value: of a sample, else of all rows, else named ones.
+
+    `days` are columns of times that are days in some files.
+    """
     paths = ", ".join(map(literal, table.files))
-    merged = ", union_by_name = true" if table.hive else ""
+    merged = ", union_by_name = true" if table.hive or table.merged else ""
     options = f"{CSV}, all_varchar = true, allow_quoted_nulls = false, hive_partitioning = false{merged}"
     read = f"read_csv([{paths}]{options})"
+    texts = {name: identifier(name) for name in sorted(days)}
+    others = {name: f"{text} <> '' AND TRY_CAST({text} AS TIMESTAMP) IS NULL" for name, text in texts.items()}
+    named = dict.fromkeys(texts.keys() - _found(connection, read, others), "TIMESTAMP")
+    types = {**types, **named}
     values = {name: of for name, of in types.items() if of != "VARCHAR"}
     empty = _found(connection, read, {name: f"{identifier(name)} = ''" for name in values})
     if empty and (
@@ -339,7 +394,7 @@ def _of_all_csv(table: FileTable, connection: duckdb.DuckDBPyConnection, types: 
             UserWarning,
             stacklevel=2,
         )
-    table = replace(table, quoted_nulls=bool(empty))
+    table = replace(table, quoted_nulls=bool(empty), types=tuple(named.items()))
     if not (wrong := _found(connection, read, _csv_misfits(values))):
         return table
     if any(_NAMED[values[name]] is None for name in wrong):
@@ -347,14 +402,13 @@ def _of_all_csv(table: FileTable, connection: duckdb.DuckDBPyConnection, types: 
         rows = connection.sql(f"FROM {table.rows_of(table.files)}")
         types = dict(zip(rows.columns, map(str, rows.types), strict=True))
         wrong = _found(connection, read, _csv_misfits({name: types[name] for name in values if name in types}))
-    named = []
     for name in wrong:
         column, of = identifier(name), _NAMED[types[name]] or "VARCHAR"
         inexact = f"{column} <> '' AND coalesce(TRY_CAST({column} AS {of})::VARCHAR <> trim({column}), true)"
         if of == "TIMESTAMP_NS":
             inexact = f"{column} <> '' AND TRY_CAST({column} AS {of}) IS NULL OR {_zone(column)}"
-        named.append((name, "VARCHAR" if of != "VARCHAR" and _found(connection, read, {name: inexact}) else of))
-    return replace(table, types=tuple(named))
+        named[name] = "VARCHAR" if of != "VARCHAR" and _found(connection, read, {name: inexact}) else of
+    return replace(table, types=tuple(named.items()))
 
 
 def _found(connection: duckdb.DuckDBPyConnection, read: str, conditions: Mapping[str, str]) -> list[str]:

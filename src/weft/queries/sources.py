@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyarrow import compute
@@ -25,6 +25,8 @@ from weft.store.remote import matching, shown, stamp_at
 
 SqlTable: TypeAlias = "FileTable | ViewTable | pa.Table"
 Stamps: TypeAlias = tuple[object, ...]
+_WIDE: Final = frozenset({"Int128", "UInt128"})
+"""The integers of Polars that Arrow has not."""
 
 
 class Grants:
@@ -188,7 +190,7 @@ def arrow_table(source: Any) -> pa.Table | None:
         return _from_pandas(source)
     polars = sys.modules.get("polars")
     if polars is not None and isinstance(source, polars.DataFrame | polars.LazyFrame):
-        return _readable(_without_objects(source.lazy().collect()).to_arrow())
+        return _readable(_for_arrow(source.lazy().collect()).to_arrow())
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, type):
         try:
             return _readable(pa.table(source))
@@ -202,14 +204,39 @@ def arrow_table(source: Any) -> pa.Table | None:
     return None
 
 
-def _without_objects(frame: Any) -> Any:
-    """Return a data frame of Polars. DefinitionError: a column has objects, of which Arrow gets the addresses."""
+def _for_arrow(frame: Any) -> Any:
+    """Return a data frame of Polars with integers of 128 bits as decimals of 38 digits, which Arrow has.
+
+    DefinitionError: an integer is longer, or a column has objects, of which Arrow gets the addresses.
+    """
     polars = sys.modules["polars"]
     for name, of in frame.schema.items():
         if of == polars.Object:
             hint = "Give the column another type, or leave it out with .drop(...)."
             raise DefinitionError(f"the data frame is no table: column {name!r} has objects of Python", hint=hint)
+        if (made := _with_decimals(of, polars)) == of:
+            continue
+        try:
+            frame = frame.with_columns(polars.col(name).cast(made))
+        except polars.exceptions.InvalidOperationError as error:
+            raise DefinitionError(
+                f"column {name!r} of the data frame has an integer of more than 38 digits",
+                hint="Give the column another type, such as text: .cast(polars.String).",
+            ) from error
     return frame
+
+
+def _with_decimals(of: Any, polars: Any) -> Any:
+    """Return a type of Polars with decimals in place of integers of 128 bits, also within others."""
+    if str(of) in _WIDE:
+        return polars.Decimal(38, 0)
+    if isinstance(of, polars.List):
+        return polars.List(_with_decimals(of.inner, polars))
+    if isinstance(of, polars.Array):
+        return polars.Array(_with_decimals(of.inner, polars), of.size)
+    if isinstance(of, polars.Struct):
+        return polars.Struct([polars.Field(field.name, _with_decimals(field.dtype, polars)) for field in of.fields])
+    return of
 
 
 def compared_alike(of: pa.DataType) -> bool:

@@ -258,6 +258,15 @@ class ActiveRun:
                 self._rest()
         return run
 
+    def show(self, session: EngineSession) -> Run:
+        """Let the results of a run that succeeded before, as its journal tells, be read in a session."""
+        plan = self.plan
+        assert plan is not None
+        assert plan.recovered is not None
+        self._result = RunResult(self.name, self.spec.projection.run(JobState.SUCCEEDED.value), self.folder, {}, None)
+        self.run = session.show(plan.graph, plan.recovered.master, self)
+        return self.run
+
     def hand_over(self) -> None:
         """Leave a run that has not started to a process elsewhere, which resumes it from the URL of its storage.
 

@@ -19,8 +19,8 @@ from weft.runs.active import RunEvents
 from weft.runs.listing import open_catalog
 from weft.runs.opening import open_run
 from weft.runs.reading import read_run, record_interruption
-from weft.runs.reopening import continue_clock, reopen_run
-from weft.store.state import GRAPH_DIGEST, RunFolder
+from weft.runs.reopening import continue_clock, own_again, refuse_resume, reopen_run
+from weft.store.state import GRAPH_DIGEST
 
 if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
@@ -96,11 +96,18 @@ def begin_graph(
 
 
 def resume_graph(
-    state: StateRoot, run_id: str, words: Callable[[str], Projection], session: EngineSession, events: RunEvents
+    state: StateRoot,
+    run_id: str,
+    words: Callable[[str], Projection],
+    session: EngineSession,
+    events: RunEvents,
+    *,
+    unfinished: bool = False,
 ) -> ActiveRun:
     """Take over a run of a Python program that any process began, on the workers of a session.
 
-    `words` returns the projection of a front end. A run that has succeeded is not started: its results can be read.
+    `words` returns the projection of a front end. A run that has succeeded is not started: its results can be read,
+    unless the caller wants an `unfinished` one.
 
     ConflictError: the run is active elsewhere, or is no durable run of a graph. NotFoundError: no such run.
     ForbiddenError: other users may write the files that would be unpickled. ProgramError: its functions cannot be
@@ -114,11 +121,13 @@ def resume_graph(
             hint=f"Resume it from the command line: weft resume {run_id}",
         )
     with ExitStack() as undo:
-        folder = undo.enter_context(RunFolder.create(state, run_id))
+        folder = undo.enter_context(own_again(state, run_id))
         catalog = open_catalog(state)
         undo.callback(catalog.close)
         record_interruption(folder)
         before = read_run(path)
+        if unfinished:
+            refuse_resume(before, alive=False)
         graph, digest = load_graph(path)
         spec = RunSpec(graph, words(graph.frontend), "", steps=[step.name for step in before.steps], digest=digest)
         tuning, managers = session.executor.tuning, session.managers
@@ -126,7 +135,7 @@ def resume_graph(
     continue_clock(session, run.plan)
     plan = run.plan
     if plan is not None and plan.ended and plan.recovered is not None:
-        run.run = session.show(plan.graph, plan.recovered.master, run)
+        run.show(session)
     else:
         run.start(session)
     return run

@@ -55,6 +55,7 @@ class ItemRecord(Struct, kw_only=True):
     attempts: int = 0
     exit: int | None = None
     message: str = ""
+    warned: bool = False
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,7 +67,7 @@ class StepRecord(Struct, kw_only=True):
     `ended`, because its owner was killed.
 
     `items` are the items of a loop that have begun, by number; `width` is the number of all items. `outputs` are those
-    that are not in the description of the run.
+    that are not in the description of the run. `warned`: the message is a warning.
     """
 
     name: str
@@ -79,6 +80,7 @@ class StepRecord(Struct, kw_only=True):
     attempts: int = 0
     exit: int | None = None
     message: str = ""
+    warned: bool = False
     outputs: Mapping[str, str] = field(default_factory=dict)
     paused_s: float = 0.0
     logs: list[LogFile] = field(default_factory=list)
@@ -361,7 +363,7 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
             step.items.clear()
     part.state = record.state or part.state
     if record.message or record.ended:
-        part.message = record.message
+        part.message, part.warned = record.message, record.warned
     part.outputs = record.outputs if record.ended else part.outputs
     if record.state == "running":
         part.exit = None

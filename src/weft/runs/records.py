@@ -58,8 +58,9 @@ class Record(Struct, frozen=True, kw_only=True):
     news in `message` (`state` empty).
 
     `time` is in seconds since 1970-01-01 UTC, `attempt` counts from 0, `exit` is the exit code of a command if known.
-    `ended`: the state is final. `error` is the code of an error. `items` is the number of tasks of a step, if not one.
-    `outputs` maps names to the paths of outputs that were unknown before the run.
+    `ended`: the state is final. `error` is the code of an error. `warned`: `message` is a warning. `items` is the
+    number of tasks of a step, if not one. `outputs` maps names to the paths of outputs that were unknown before the
+    run.
     """
 
     time: float
@@ -71,6 +72,7 @@ class Record(Struct, frozen=True, kw_only=True):
     exit: int | None = None
     ended: bool = False
     error: str = ""
+    warned: bool = False
     items: int | None = None
     outputs: dict[str, str] = field(default_factory=dict)
 
@@ -99,6 +101,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "exit": (int,),
     "ended": (bool,),
     "error": (str,),
+    "warned": (bool,),
     "items": (int,),
     "outputs": (dict,),
 }

@@ -77,7 +77,7 @@ def resume_files(
     source: ResumableSource | None = None,
 ) -> ActiveRun:
     """Resume a run whose steps leave files, on the workers of a host; see `RunService.resume`."""
-    held = undo.enter_context(RunFolder.create(state, folder.name))
+    held = undo.enter_context(own_again(state, folder.name))
     mirror = hold_mirror(held, undo, events, host.clock)
     if mirror is not None:
         mirror.open()
@@ -149,9 +149,7 @@ def refuse_resume(run: RunRecord, alive: bool) -> None:
     record what it does.
     """
     if alive:
-        raise ConflictError(
-            f"{run.id} is still running", hint=f"Watch it: weft logs -f {run.id}. Stop it: weft cancel {run.id}"
-        )
+        raise _still_running(run.id)
     if run.state == "succeeded":
         described = read_description(run.folder) if not run.of_session else {}
         only = described.get("only") or ", ".join(described.get("targets") or ())
@@ -165,6 +163,18 @@ def refuse_resume(run: RunRecord, alive: bool) -> None:
             f"{run.id} cannot be resumed: the disk of {run.folder} is full, {free >> 10} KiB are free",
             hint=f"Free space on this disk. {WHAT_CAN_GO} Then: weft resume {run.id}",
         )
+
+
+def _still_running(run: str) -> ConflictError:
+    return ConflictError(f"{run} is still running", hint=f"Watch it: weft logs -f {run}. Stop it: weft cancel {run}")
+
+
+def own_again(state: StateRoot, run: str) -> RunFolder:
+    """Own the folder of an earlier run. ConflictError: another process has begun to resume it."""
+    try:
+        return RunFolder.create(state, run)
+    except ConflictError:
+        raise _still_running(run) from None
 
 
 def setting_again(folder: RunFolder, settings: Settings, name: str) -> Any:

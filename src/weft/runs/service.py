@@ -253,7 +253,7 @@ class RunService:
             options.pop("worker_memory", None)
         session = self._concrete.Session(backend, spill=settings.spill, durable=self.state.path, **options)
         self._undo.callback(session.close)
-        run: ActiveRun = session.reopen(folder.name, events)
+        run: ActiveRun = session.reopen(folder.name, events, unfinished=True)
         return run
 
     def adopt(self, run: str) -> str:

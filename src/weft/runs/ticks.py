@@ -97,6 +97,7 @@ class RecordMaker:
         self._ended_well: set[tuple[str, int]] = set()
         self._messages: dict[str, str] = {}
         self._warned: dict[tuple[str, int], str] = {}  # the warnings of tasks of steps with several tasks
+        self._warning: dict[str, str] = {}  # the last warning of each step, its message unless another one follows
         self._exit: dict[str, int] = {}
         self._subjects: dict[str, tuple[str, bool]] = {}
         self._wide: dict[str, Vertex] = {}
@@ -259,11 +260,13 @@ class RecordMaker:
                 self._failed.append(name)
         if ended and not own:
             self._over.add(name)
+        message = (reason or self._messages.get(name, "")) if ended else ""
         return Record(
             time=time,
             step=name,
             state=state,
-            message=(reason or self._messages.get(name, "")) if ended else "",
+            message=message,
+            warned=bool(message) and message == self._warning.get(name),
             attempt=self._attempt.get(name, 0),
             exit=self._exit_of(vertex, status) if ended else None,
             ended=ended,
@@ -331,7 +334,8 @@ class RecordMaker:
             if event.vertex in self._wide:
                 self._warned[event.vertex, event.index] = shortened(f"warning: {said}")
                 said = f"{self._item(event.vertex, event.index)}: {said}"
-            self._messages[self._name(event.vertex)] = shortened(f"warning: {said}")
+            name = self._name(event.vertex)
+            self._messages[name] = self._warning[name] = shortened(f"warning: {said}")
 
     def _news(self, time: float, event: UserEvent) -> list[Record]:
         """Return the record of what a running task tells of itself."""
@@ -395,13 +399,24 @@ class RecordMaker:
                     records += self._task(time, vertex, index, "skipped", launch.attempt, reason)
                 else:
                     warned = self._warned.pop((vertex, index), "")
-                    records += self._task(time, vertex, index, "succeeded", launch.attempt, warned, code)
+                    records += self._task(
+                        time, vertex, index, "succeeded", launch.attempt, warned, code, warned=bool(warned)
+                    )
                     if self._wide[vertex].restart is RestartPolicy.ALWAYS:
                         self._ended_well.add((vertex, index))
         return records
 
     def _task(
-        self, time: float, vertex: str, index: int, state: str, attempt: int, message: str = "", exit: int | None = None
+        self,
+        time: float,
+        vertex: str,
+        index: int,
+        state: str,
+        attempt: int,
+        message: str = "",
+        exit: int | None = None,
+        *,
+        warned: bool = False,
     ) -> list[Record]:
         """Return the record of a task that has ended; none where its step has no records of its own."""
         name, own = self._subjects.get(vertex, ("", False))
@@ -417,6 +432,7 @@ class RecordMaker:
                 state=state,
                 attempt=attempt,
                 message=message,
+                warned=warned,
                 exit=exit,
                 ended=True,
                 outputs=outputs,

@@ -38,7 +38,11 @@ Dial = Callable[[tuple[str, int], float], socket.socket]
 def dial_tcp(address: tuple[str, int], timeout_s: float) -> socket.socket:
     """Connect to an address over TCP; see `Dial`."""
     sock = socket.create_connection(address, timeout=timeout_s)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError:  # the other end has hung up
+        sock.close()
+        raise
     return sock
 
 

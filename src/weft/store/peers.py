@@ -80,6 +80,7 @@ class PeerReader:
         self._dial = dial
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, int], list[Connection]] = {}
+        self._closed = False
 
     def read(self, location: str, offset: int, nbytes: int) -> memoryview:
         """Read a part of a chunk into private memory; errors as those of a file."""
@@ -169,7 +170,7 @@ class PeerReader:
     def _keep(self, address: tuple[str, int], sock: Connection) -> None:
         with self._lock:
             kept = self._idle.setdefault(address, [])
-            if len(kept) < _IDLE_MAX:
+            if len(kept) < _IDLE_MAX and not self._closed:
                 kept.append(sock)
                 return
         sock.close()
@@ -177,7 +178,7 @@ class PeerReader:
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
-            idle, self._idle = self._idle, {}
+            idle, self._idle, self._closed = self._idle, {}, True
         for sock in (sock for kept in idle.values() for sock in kept):
             sock.close()
 

@@ -257,12 +257,15 @@ class Session(runtime.EngineSession):
             raise
         return self.reopen(run_id, RunEvents(on_record, records=False)).run
 
-    def reopen(self, run_id: str, events: RunEvents) -> ActiveRun:
-        """Resume the durable run of an id, as `resume`; `events` takes its records and notes."""
+    def reopen(self, run_id: str, events: RunEvents, *, unfinished: bool = False) -> ActiveRun:
+        """Resume the durable run of an id, as `resume`; `events` takes its records and notes.
+
+        ConflictError: see `resume`, or the run has succeeded and an `unfinished` one is wanted.
+        """
         from weft.runs.graphs import resume_graph
 
         assert self._state is not None
-        active = resume_graph(self._state, run_id, projection_of, self, events)
+        active = resume_graph(self._state, run_id, projection_of, self, events, unfinished=unfinished)
         return active if active.plan is not None and active.plan.ended else self._settled_at_close(active)
 
     def _settled_at_close(self, active: ActiveRun) -> ActiveRun:

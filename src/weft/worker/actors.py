@@ -282,11 +282,14 @@ def reach(address: ActorAddress) -> socket.socket | None:
     try:
         if not address.here:
             sock = _dialled(address)
-            reply(sock, {"what": "call", "beginning": address.number})
-            if not ask(sock)["there"]:
-                sock.close()
-                return None
-            return sock
+            there = False
+            try:
+                reply(sock, {"what": "call", "beginning": address.number})
+                there = bool(ask(sock)["there"])
+            finally:
+                if not there:
+                    sock.close()
+            return sock if there else None
         place = address.file(PLACE)
         if place.exists():
             host, port = json.loads(place.read_text())
@@ -658,6 +661,9 @@ def _connected(address: ActorAddress) -> tuple[Channel, socket.socket] | None:
     except OSError:
         sock.close()
         return None
+    except BaseException:
+        sock.close()
+        raise
     return Channel(sock), sock
 
 

@@ -1,15 +1,17 @@
 """Relays: connections of a process to addresses that only the other end of the relay reaches."""
 
+import errno
 import random
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.integration.places import until
-from weft.backends.relay import WINDOW, RelayEnd
+from weft.backends.relay import OPEN, WINDOW, Frame, RelayEnd
 
 DEADLINE_S = 60.0
 
@@ -202,3 +204,56 @@ def test_the_near_end_connects_to_no_address_that_the_far_end_names(line):
     with serving(came.append) as address, pytest.raises(ConnectionError, match="nothing takes callers"):
         line.far.dial(address, DEADLINE_S)
     assert not came
+
+
+class Leaving(RelayEnd):
+    """A near end whose greeter leaves after the first look at it."""
+
+    _next: Any = None
+
+    @property
+    def greet(self):
+        found, self._next = self._next, None
+        return found
+
+    @greet.setter
+    def greet(self, greet):
+        self._next = greet
+
+
+def test_a_caller_is_greeted_whose_greeter_leaves_at_the_same_moment():
+    near, greeted = Leaving(), []
+
+    def greet(sock):
+        with sock:
+            greeted.append(sock)
+
+    near.greet = greet
+    near.put([Frame(1, OPEN)])
+    until(lambda: greeted and greeted[0].fileno() == -1, "the greeting")
+    near.close()
+
+
+class Deaf(socket.socket):
+    """A connection whose other end has hung up before it got its options."""
+
+    made: ClassVar[list[socket.socket]] = []
+
+    def setsockopt(self, *options):
+        self.made.append(self)
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_a_connection_that_takes_no_options_is_closed(line, monkeypatch):
+    monkeypatch.setattr(Deaf, "made", [])
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: Deaf())
+    with pytest.raises(ConnectionError, match="Invalid argument"):
+        line.near.dial(("127.0.0.1", 1), DEADLINE_S)
+    line.far._call(Deaf())
+    assert [sock.fileno() for sock in Deaf.made] == [-1, -1]
+
+
+def test_a_closed_end_listens_no_more(line):
+    line.far.close()
+    with pytest.raises(ConnectionError, match="the session has ended"):
+        line.far.listen("127.0.0.1")

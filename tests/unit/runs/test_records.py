@@ -505,6 +505,7 @@ def test_a_warning_is_the_message_of_a_step_that_succeeds(start, clock):
     run.recorder.close()
     found = read_run(run.folder.path)
     assert [step.message for step in found.steps] == ["warning: its output x was not made", "", ""]
+    assert [step.warned for step in found.steps] == [True, False, False]
     assert {step.state for step in found.steps} == {"succeeded"}
 
 

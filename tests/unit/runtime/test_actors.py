@@ -23,10 +23,13 @@ from weft.backends.cluster_nodes import NodeNetwork
 from weft.backends.relay import RelayEntrance
 from weft.model.errors import ActorEndedError, ConflictError, ForbiddenError, TaskError, UsageError
 from weft.store.handshake import Credentials, prove
+from weft.store.peers import PeerReader
+from weft.store.tls import NEEDS_TLS
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
+from weft.worker import actors
 from weft.worker.actor_gateway import PortEntrance, lend_to_machines, take_back
-from weft.worker.actors import GATEWAY, PURPOSE, new_address
+from weft.worker.actors import GATEWAY, PURPOSE, ActorAddress, new_address
 from weft.worker.group import process_id
 
 PATIENCE_S = 180.0
@@ -385,3 +388,23 @@ def test_wrong_actors_are_refused(tmp_path):
         pytest.raises(UsageError, match="a durable session has no actors"),
     ):
         durable.actor(Counter)
+
+
+def test_connections_that_come_to_nothing_are_closed(monkeypatch):
+    address = ActorAddress("Counter", "elsewhere", "folder", b"secret", (), 1, ("127.0.0.1", 1))
+    ours, theirs = zip(*[socket.socketpair() for _ in range(3)], strict=True)
+    theirs[0].close()
+    monkeypatch.setattr(actors, "_dialled", lambda _: ours[0])
+    assert actors.reach(address) is None
+
+    theirs[1].sendall(NEEDS_TLS)
+    monkeypatch.setattr(actors, "reach", lambda _: ours[1])
+    with pytest.raises(ForbiddenError, match="use TLS"):
+        actors._connected(address)
+
+    reader = PeerReader(Credentials(b"secret"))
+    reader.close()
+    reader._keep(("127.0.0.1", 1), ours[2])
+    assert [sock.fileno() for sock in ours] == [-1] * 3
+    for sock in theirs:
+        sock.close()

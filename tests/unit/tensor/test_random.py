@@ -1,5 +1,7 @@
 """Random arrays: the same seed gives the same numbers, whoever computes them."""
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -179,3 +181,16 @@ def test_a_generator_seeded_by_another_has_numbers_of_its_own():
     assert one.random(4).fetch().tolist() != other.random(4).fetch().tolist()
     later = one.random(4).fetch().tolist(), other.random(4).fetch().tolist()
     assert later[0] != later[1]
+
+
+@pytest.mark.parametrize("kind", [random.default_rng, random.RandomState])
+@pytest.mark.parametrize("copied", [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy])
+def test_a_copy_of_a_generator_goes_on_as_it_does(kind, copied):
+    one = kind(3)
+    one.random(4)
+    one.spawn(1)
+    other = copied(one)
+    assert type(other) is type(one)
+    assert one.random(4).fetch().tolist() == other.random(4).fetch().tolist()
+    mine, others = [each.spawn(2)[1].random(4).fetch().tolist() for each in (one, other)]
+    assert mine == others

@@ -265,6 +265,19 @@ def test_what_is_in_memory_is_not_written_on_the_way_by_worker_processes():
     np.testing.assert_array_equal(target, X)
 
 
+def test_what_is_in_memory_is_written_in_a_durable_session(tmp_path):
+    target, other = np.zeros(X.shape), np.zeros(X.shape)
+    with wt.Session(durable=tmp_path / "state", workers=1, direct=False):
+        wt.store(wt.asarray(X, chunk_size=7) * 2, target)
+        np.testing.assert_array_equal(target, X * 2)
+        written = wt.store(wt.asarray(X), other, compute=False)
+        with pytest.raises(UsageError, match="those that resume a durable run") as told:
+            wt.count_nonzero(written).fetch()
+        assert told.value.hint.startswith("Execute what `store` or `to_zarr` returned by itself")
+        written.execute()
+    np.testing.assert_array_equal(other, X)
+
+
 def test_masked_elements_are_refused():
     masked = np.ma.array([1, 100], mask=[False, True])
     calls = [

@@ -72,7 +72,7 @@ class FileTable:
     sizes: tuple[int, ...] = ()
     """The bytes of the files, where they are not on this machine."""
     merged: bool = False
-    """Whether the files have different types for a column, each of which the type of the table holds."""
+    """Whether columns have different types in the files, each of which the type of the table holds, or other places."""
     sampled: bool = True
     """Whether the types are those of a sample of the rows, where a file has none; else all rows are looked at."""
     types: tuple[tuple[str, str], ...] = ()

@@ -8,7 +8,6 @@ same seed.
 from __future__ import annotations
 
 import inspect
-import itertools
 import operator
 import secrets
 import threading
@@ -134,12 +133,21 @@ class Generator:
 
     def __init__(self, seed: Any = None) -> None:
         self._entropy = _entropy(seed)
-        self._calls, self._children = itertools.count(), itertools.count()
+        self._calls = self._children = 0
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> tuple[tuple[int, ...], int, int]:
+        with self._lock:
+            return self._entropy, self._calls, self._children
+
+    def __setstate__(self, state: tuple[tuple[int, ...], int, int]) -> None:
+        self._entropy, self._calls, self._children = state
         self._lock = threading.Lock()
 
     def _seed(self) -> random_streams.Seed:
         with self._lock:
-            return (*self._entropy, next(self._calls))
+            self._calls += 1
+            return (*self._entropy, self._calls - 1)
 
     def _cut(self, shape: tuple[int, ...], dtype: DType, chunk_size: ChunkSize) -> tuple[Grid, random_streams.Block]:
         """Return the chunks, and the blocks in them unless the user names chunks."""
@@ -298,7 +306,9 @@ class Generator:
         if (n := operator.index(n_children)) < 0:
             raise ValueError("n_children must be non-negative")
         with self._lock:
-            keys = [(_CHILD, next(self._children)) for _ in range(n)]
+            first = self._children
+            self._children += n
+        keys = [(_CHILD, number) for number in range(first, first + n)]
         return [type(self)(np.random.SeedSequence(self._entropy, spawn_key=key)) for key in keys]
 
     def bytes(self, length: int) -> builtins.bytes:
@@ -413,7 +423,7 @@ class RandomState(Generator):
         """Begin again with another seed."""
         with self._lock:
             self._entropy = _entropy(seed)
-            self._calls, self._children = itertools.count(), itertools.count()
+            self._calls = self._children = 0
 
 
 def _entropy(seed: Any) -> tuple[int, ...]:

@@ -19,6 +19,8 @@ class Runner(Protocol):
 
     apart: bool
     """Whether chunks are computed in other processes than this one."""
+    durable: bool
+    """Whether what is computed is written to disk, where another process goes on with it."""
     direct: bool
     """Whether small expressions are computed by the thread that asks for them."""
     chunk_size: int | None

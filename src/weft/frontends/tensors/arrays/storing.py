@@ -150,7 +150,7 @@ class _Write:
         if _only_here(self.target):
             raise UsageError(
                 f"what is written into this process's memory ({type(self.target).__name__}) is part of a larger "
-                "expression, which worker processes compute",
+                "expression, which other processes compute: workers, or those that resume a durable run",
                 hint="Execute what `store` or `to_zarr` returned by itself, or write into a file.",
             )
         return _Write, (self.target, self.where)
@@ -200,7 +200,7 @@ class _Written:
 class _Writing(Tensor):
     """An empty array: computing it writes another array into a target.
 
-    Tasks write each chunk; if these are in other processes and the target is in memory, this process writes.
+    Tasks write each chunk; if other processes may run them and the target is in memory, this process writes.
     """
 
     __slots__ = ("_asked", "_finish", "_source", "_target")
@@ -232,7 +232,7 @@ class _Writing(Tensor):
         for x in things:
             x._asked = True
         found = session or runners.current()
-        here = [found.apart and _only_here(x._target) for x in things]
+        here = [(found.apart or found.durable) and _only_here(x._target) for x in things]
         nodes = [x._source if own else x._node for x, own in zip(things, here, strict=True)]
         for x, own, node in zip(things, here, computing.settle(nodes, found, watch), strict=True):
             x._own = x._filled(node) if own else node
