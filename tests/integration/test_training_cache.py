@@ -165,6 +165,24 @@ def test_a_result_is_kept_after_an_attempt_that_failed_if_nothing_changed(flow):
     check(flow, lambda: (flow.folder / "code" / "data" / "x.csv").write_text("two"), "code/data/x.csv changed")
 
 
+def test_no_result_is_kept_that_goes_on_from_an_attempt_with_other_code(flow):
+    went = 'echo "old" >> "$WEFT_CHECKPOINT_DIR/steps"; exit 1'
+    ends = 'echo "new" >> "$WEFT_CHECKPOINT_DIR/steps"; cp "$WEFT_CHECKPOINT_DIR/steps" "$PF_OUTPUT_ARTIFACT_MODEL"'
+    (flow.folder / "train.sh").write_text(went)
+    cached(flow, {"kind": "TFJob", "replicas": {"worker": 1}, "command": "sh train.sh"})
+    assert flow.weft("run", "run.yaml")[0] != 0
+    (flow.folder / "train.sh").write_text(ends)
+    code, out, err = flow.weft("resume", "@last")
+    assert code == 0, err
+    assert "its result is not kept: " in out + err
+    assert "train.sh changed after the attempt that it goes on from had begun" in out + err
+    assert "be reused" not in plan(flow)
+    (model,) = flow.folder.glob(".pipeline/run-000001/**/model")
+    assert model.read_text() == "old\nnew\n"
+    runs(flow)
+    assert "be reused" in plan(flow), "the next run has a checkpoint of its own"
+
+
 @pytest.mark.parametrize("why", ["the setting", "sudo"])
 def test_without_what_replicas_open_no_result_is_kept_until_a_scope_is_written(flow, why):
     sudo = "; command -v sudo || true" if why == "sudo" else ""
@@ -238,3 +256,25 @@ def test_a_start_whose_end_nobody_saw_leaves_the_result_unknown(tmp_path):
     assert (list(opened.read), began) == (["/a", "/b"], 2.0)
     (tmp_path / FOLDER / "3.json").write_text("")
     assert opened_in(tmp_path)[0] is None
+
+
+@pytest.mark.parametrize("kind", ["claim", "host path"])
+def test_a_file_that_replicas_leave_in_a_volume_counts(flow, tmp_path, kind):
+    volumes = tmp_path / "elsewhere"
+    volumes.mkdir()
+    job = tfjob(Worker=replica('echo "$RATE" > /models/"mo"del; echo > "$PF_OUTPUT_ARTIFACT_MODEL"'))
+    pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    claim = {"persistentVolumeClaim": {"claimName": "own"}}
+    pod["volumes"] = [{"name": "v", **({"hostPath": {"path": str(volumes)}} if kind == "host path" else claim)}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/models"}]
+    flow.job(job)
+    cached(flow, {"file": "job.yaml"}, parameters={"rate": 1}, env={"RATE": "{{rate}}"})
+    left = (volumes if kind == "host path" else flow.folder / ".weft" / "claims" / "@team" / "own") / "model"
+    said = "model, which it wrote and which is no output of it, changed"
+    check(flow, lambda: left.write_text("9\n"), said)
+    runs(flow, "-p", "train.rate=2")
+    assert said in plan(flow)
+    runs(flow)
+    assert left.read_text() == "1\n"
+    left.unlink()
+    assert "model, which it wrote and which is no output of it, is gone" in plan(flow)

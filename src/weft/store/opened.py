@@ -8,8 +8,9 @@ found by its key is valid while they are unchanged.
 A variable that was not set then may name another file now. So each result of a traced execution has the names of the
 variables that were set and might name something in the project, and a further one that does is a change.
 
-The files that an execution has made in the project, and that are no outputs of it, are a part of its result that the
-cache cannot bring back. So they have leaves too, and the result is valid while they are there as it left them.
+The files that an execution has made in the project or in a persistent volume claim, and that are no outputs of it, are
+a part of its result that the cache cannot bring back. So they have leaves too, and the result is valid while they are
+there as it left them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from msgspec import Struct
 
 from weft.model.patterns import late_pattern
 from weft.store.digests import ABSENT, DIGEST, LEFT_OUT, Digester
-from weft.store.places import judged_path
+from weft.store.places import is_claimed, judged_path, project_around
 
 READ: Final = "read "
 LINK: Final = "link "
@@ -165,6 +166,24 @@ def opened_leaves(
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
     leaves |= _naming_variables(environ, declared, {*read, *opened.listed, *followed} - written, root)
     return leaves | _left(opened, root, covered, started, digester), ""
+
+
+def changed_since(paths: Iterable[str], began: float, written: Collection[str] = ()) -> str:
+    """Return the first file at or below some paths that changed at or after a time; "" if only those `written` did.
+
+    The time is in seconds since 1970. What is no input of a result does not count, such as hidden folders of tools.
+    """
+    own = set(written)
+    for path in paths:
+        found = [(path, [], [""])] if not os.path.isdir(path) else os.walk(path)
+        for folder, below, names in found:
+            below[:] = sorted(name for name in below if os.fsencode(name) not in LEFT_OUT)
+            for name in sorted(names):
+                file = os.path.join(folder, name).rstrip("/")
+                with suppress(OSError):
+                    if file not in own and os.stat(file).st_ctime >= began:
+                        return file
+    return ""
 
 
 class _Scripts:
@@ -333,15 +352,19 @@ def _value(value: str) -> str:
 def _left(
     opened: OpenedFiles, root: str, covered: Collection[str], started: float, digester: Digester
 ) -> dict[str, str]:
-    """Return the leaves of the files of the project that an execution has written and left there.
+    """Return the leaves of the files that an execution has written and left in the project or in a volume claim.
 
     Without them its result would only be a part of what it did. Logs do not count, and files that it changed or added
     to only by being there: several steps do that, and each would spoil the results of the others.
     """
     leaves = {}
     made = set(opened.made)
+    project = str(project_around(Path(root)))
     for path in sorted(made.union(opened.written)):
-        if not path.startswith(f"{root}/") or not _counts(path, root, covered) or _is_log(path[len(root) :]):
+        inside = path.startswith(f"{project}/")
+        if not (inside or is_claimed(path)) or not _counts(path, project, covered):
+            continue
+        if _is_log(path[len(project) :] if inside else judged_path(path)):
             continue
         with suppress(OSError):
             found = os.lstat(path)

@@ -49,14 +49,22 @@ def judged_path(path: str) -> str:
     return path.replace(_LAST_OUTPUTS, "/", 1).replace(_CLAIMED, "/", 1)
 
 
+def is_claimed(path: str) -> bool:
+    """Whether a file lies in a persistent volume claim of a project."""
+    return _CLAIMED in path
+
+
 def project_of(state: Path) -> Path:
     """Return the folder of the project of a state folder: the nearest one above with `.git` or `weft.toml`.
 
     Without such a file it is the folder with `.weft`, or a state folder of another name itself.
     """
-    base = state.parent if state.name == STATE_NAME else state
-    tops = (folder for folder in (base, *folders_above(base)) if is_marked(folder))
-    return next(tops, base)
+    return project_around(state.parent if state.name == STATE_NAME else state)
+
+
+def project_around(folder: Path) -> Path:
+    """Return the nearest folder with `.git` or `weft.toml` at or above one, or the folder itself."""
+    return next((place for place in (folder, *folders_above(folder)) if is_marked(place)), folder)
 
 
 def folders_above(folder: Path) -> Iterator[Path]:

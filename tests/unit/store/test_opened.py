@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from weft.store.digests import ABSENT, LEFT_OUT, Digester
-from weft.store.opened import READ, SET, VARIABLE, WROTE, OpenedFiles, leaves_now, newly_set, opened_leaves, set_leaf
+from weft.store.opened import (
+    READ,
+    SET,
+    VARIABLE,
+    WROTE,
+    OpenedFiles,
+    changed_since,
+    leaves_now,
+    newly_set,
+    opened_leaves,
+    set_leaf,
+)
 
 
 class Nothing:
@@ -220,6 +231,32 @@ def test_files_that_an_execution_made_and_left_are_a_part_of_its_result(root, di
     after = leaves_now(before, str(root), digester)
     assert [name for name in before if before[name] != after[name]] == list(before)
     assert after[WROTE + "a"] == ABSENT
+
+
+def test_changes_since_a_time_are_those_of_files_that_count(root):
+    paths = [str(root / "a"), str(root / "d"), str(root / "gone")]
+    assert changed_since(paths, 0) == str(root / "a")
+    assert changed_since(paths, 0, [str(root / "a")]) == str(root / "d" / "b")
+    assert changed_since(paths, 0, [str(root / "a"), str(root / "d" / "b")]) == ""
+    assert changed_since(paths, time.time() + 60) == ""
+    (root / "d" / "__pycache__").mkdir()
+    (root / "d" / "__pycache__" / "m.pyc").touch()
+    assert changed_since([str(root / "d")], 0, [str(root / "d" / "b")]) == ""
+
+
+def test_so_are_those_beside_its_folder_in_the_project_and_in_claims(root, digester, tmp_path):
+    made = ["models/m", "logs/one", ".weft/claims/own/m", ".weft/claims/own/x.log", ".weft/runs/one", "step/m"]
+    for name in (f"project/{one}" for one in made):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "outside").write_text("")
+    paths = [*(str(root / name) for name in made), str(tmp_path / "outside")]
+    found, _ = leaves(root / "step", digester, started=0, written=paths, made=paths)
+    assert list(found) == [f"{WROTE}{root}/.weft/claims/own/m", f"{WROTE}{root}/models/m", f"{WROTE}m"]
+    (root / ".git" / "HEAD").unlink()
+    (root / ".git").rmdir()
+    found, _ = leaves(root / "step", digester, started=0, written=paths, made=paths)
+    assert list(found) == [f"{WROTE}{root}/.weft/claims/own/m", f"{WROTE}m"], "nothing says where the project ends"
 
 
 def test_variables_that_name_what_was_opened_count(root, digester, monkeypatch):

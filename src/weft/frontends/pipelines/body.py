@@ -44,9 +44,9 @@ from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftE
 from weft.model.ids import loop_item
 from weft.model.program import Program, Style
 from weft.operators.call import run_command
-from weft.store.folders import make_folders, remove_at
+from weft.store.folders import make_folders, remove_at, safe_open
 from weft.store.limits import limit_advice
-from weft.store.opened import OpenedFiles
+from weft.store.opened import OpenedFiles, changed_since
 from weft.store.state import INNER
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from weft.graph.task import TaskContext, TaskInput
     from weft.graph.task_spec import JobVerdict
+    from weft.store.results import Recipe
 
 RUN, SKIPPED = "run", "skipped"
 """The branches of every choice: vertices on `RUN` run if it is chosen, and are skipped otherwise."""
@@ -69,6 +70,8 @@ RUN_STATE, RUN_ERROR, FAILED_STEPS = "WEFT_RUN_STATE", "WEFT_RUN_ERROR", "WEFT_F
 """The variables of the step of `post_process` that tell how the run has ended."""
 INCOMPLETE = ".incomplete"
 """The suffix of the outputs of a failed attempt; names of outputs have no dots."""
+_FIRST = "first-inputs"
+"""The file beside the runs of a step of a kind with the key of what its first attempt had, as far as it was known."""
 MAX_LIST_BYTES = 1024 * 1024
 MAX_CONTENT_BYTES = 1024
 """The largest artifact in bytes that a loop or a condition reads."""
@@ -138,6 +141,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         own.pop(key, None)
     step = copy(ctx)
     step.params, step.parallelism = own, 1  # the log and the record already have the number of the item
+    first = _first_inputs(own["runs"], recipe) if "kind" in own and recipe is not None else ""
     try:
         result = _run_kind(step, inputs, values) if "kind" in own else run_command(step, inputs)
         opened = result.pop("opened", None) if isinstance(result, dict) else None
@@ -153,6 +157,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         if opened is not None:
             recipe = replace(recipe, opened=_opened(opened, os.path.dirname(processes)))
         spoilt = changed_while_it_ran(ctx.params)
+        if not spoilt and began < started:
+            spoilt = _changed_between(recipe, first, began)
         if not spoilt and lacks_opened(recipe):
             spoilt = unseen_while_it_ran(ctx.params, unseen, traced=recipe.traced)
         reason = ctx.keep_result(recipe, min(started, began), spoilt)
@@ -161,6 +167,26 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     if warnings:
         ctx.emit(WARNING, "; ".join(warnings))
     return result
+
+
+def _first_inputs(runs: str, recipe: Recipe) -> str:
+    """Return the key of what was known before the first attempt of a step whose attempts go on from one another."""
+    os.makedirs(runs, mode=0o700, exist_ok=True)
+    if not os.path.lexists(os.path.join(runs, _FIRST)):
+        with safe_open(runs, _FIRST, mode="w") as file:
+            file.write(recipe.static_key)
+    with safe_open(runs, _FIRST) as file:
+        return str(file.read())
+
+
+def _changed_between(recipe: Recipe, first: str, began: float) -> str:
+    """Return why the result of a step is also that of earlier attempts with other inputs, or ""."""
+    if first != recipe.static_key:
+        return "it goes on from an attempt with other code or parameters"
+    written = () if recipe.opened is None else recipe.opened.written
+    changed = changed_since([path for _, path in recipe.scopes], began, written)
+    name = os.path.relpath(changed, recipe.root) if changed.startswith(f"{recipe.root}/") else changed
+    return f"{name} changed after the attempt that it goes on from had begun" if changed else ""
 
 
 def _opened(said: Mapping[str, Sequence[str]], run: str) -> OpenedFiles:
