@@ -625,7 +625,7 @@ class ReplicaStart:
         make_mount_points(made.points, self.replica.name)
         if made.view is not None and self._memory.holder:
             real = tuple(os.path.realpath(folder) for folder in self._memory.folders.values())
-            made = made._replace(view=replace(made.view, holder=self._memory.holder, held=real))
+            made = replace(made, view=replace(made.view, holder=self._memory.holder, held=real))
         covered = inside and any(inside == one.target or inside.startswith(f"{one.target}/") for one in binds)
         return made.view, Path(inside) if covered else base
 
