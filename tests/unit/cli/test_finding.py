@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import cache_from_source, module_from_spec
@@ -98,3 +99,11 @@ def test_compiled_files_elsewhere_are_left_to_python(tmp_path: Path, monkeypatch
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))
     find_known_modules()
     assert sys.meta_path == [PathFinder]
+
+
+def test_commands_find_their_modules_by_it() -> None:
+    code = "from weft.cli.main import main; main(['errors']); import weft.runs.ticks as found; "
+    code += "print(type(found.__loader__).__name__)"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "_KnownLoader"
