@@ -47,8 +47,8 @@ def missing(example: Example) -> str:
         return f"there is no .frameworks/{example.framework}: run make frameworks"
     if example.needs == "mpirun" and shutil.which("mpirun") is None:
         return "there is no mpirun: install Open MPI (Debian: apt-get install openmpi-bin)"
-    if example.needs == "namespaces" and best_isolation().isolation is not Isolation.NAMESPACE:
-        return f"all workers use one port: {best_isolation().why}"
+    if example.needs == "namespaces" and best_isolation()[0] is not Isolation.NAMESPACE:
+        return f"all workers use one port: {best_isolation()[1]}"
     return ""
 
 

@@ -17,7 +17,7 @@ ISOLATIONS = [
     "ports",
     pytest.param(
         "namespace",
-        marks=pytest.mark.skipif(best_isolation().isolation is not Isolation.NAMESPACE, reason="no namespaces here"),
+        marks=pytest.mark.skipif(best_isolation()[0] is not Isolation.NAMESPACE, reason="no namespaces here"),
     ),
 ]
 

@@ -11,6 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from weft.engine.provider import NodeKind, NodeSpec, SlotRequest
 from weft.model.resources import Resources
@@ -147,7 +148,7 @@ class ElasticProvider:
                 nodes = ceil(count / room) if kind.limit is None else min(ceil(count / room), kind.limit)
                 count -= nodes * room
                 for _ in range(nodes):
-                    self._book(kind._replace(limit=1))
+                    self._book(replace(kind, limit=1))
 
     def _book(self, kind: NodeKind) -> None:
         """Schedule the join of a node of a kind."""
@@ -157,9 +158,9 @@ class ElasticProvider:
 
     def _change_stock(self, kind: NodeKind, by: int) -> None:
         for place, each in enumerate(self._stock):
-            if each._replace(limit=1) == kind:
+            if replace(each, limit=1) == kind:
                 limit = None if each.limit is None else each.limit + by
-                self._stock[place] = each._replace(limit=limit)
+                self._stock[place] = replace(each, limit=limit)
                 if limit == 0:
                     del self._stock[place]
                 return

@@ -73,7 +73,8 @@ def logs(
     if tail is not None and tail < 0:
         raise UsageError(f"--tail is {tail}; it must be 0 or more")
     view = LogView(tail, as_json, timestamps, "stdout" if stdout else "stderr" if stderr else "")
-    run, step, attempt = split_target(target)
+    named = split_target(target)
+    run, step, attempt = named.run, named.step, named.attempt
     service = service_of(context, where)
     found, same = _fixed(service, target)
     if follow and run != found.id:

@@ -129,7 +129,8 @@ def show(
         return
     from weft.runs.listing import split_target
 
-    name, step, attempt = split_target(target)
+    named = split_target(target)
+    name, step, attempt = named.run, named.step, named.attempt
     if attempt is not None:
         raise UsageError(
             f"{target} is one attempt, and `show` has a step with all of them",

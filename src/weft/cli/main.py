@@ -91,7 +91,10 @@ def main(argv: Sequence[str] | None = None, context: CommandContext | None = Non
     if context is None:
         import gc
 
+        from weft.cli.finding import find_known_modules
+
         gc.set_threshold(GARBAGE)
+        find_known_modules()
         _load_libraries(words)
     from weft.cli.interrupts import interruptible
 

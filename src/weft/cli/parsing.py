@@ -20,7 +20,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from msgspec import NODEFAULT, Struct, structs
 
@@ -132,7 +132,7 @@ class CommandEntry(Struct, frozen=True):
         return self.about or (self.target.help if isinstance(self.target, CommandGroup) else _summary(self.target))
 
 
-class FoundCommand(NamedTuple):
+class FoundCommand(Struct, frozen=True):
     """The target of words: a command, the remaining words, and its path."""
 
     command: CommandEntry
@@ -203,7 +203,8 @@ class CommandGroup:
 
     def parse(self, words: Sequence[str]) -> Invocation | str:
         """Return the command to call, or the requested help. UsageError: no valid command line."""
-        command, rest, path = self.find(words)
+        found = self.find(words)
+        command, rest, path = found.command, found.words, found.path
         own = rest[: rest.index("--")] if "--" in rest else rest
         wanted = any(word in HELP for word in own)
         if isinstance(command.target, CommandGroup):

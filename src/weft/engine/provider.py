@@ -32,7 +32,7 @@ class NodeSpec(NamedTuple):
     resources: Resources = Resources()
 
 
-class NodeKind(NamedTuple):
+class NodeKind(Struct, frozen=True):
     """Nodes of one kind that could still join: `limit` of them (None: any number), each with `workers` slots."""
 
     workers: int

@@ -64,7 +64,8 @@ from weft.model.resources import Resources
 from weft.model.wording import type_of
 
 if TYPE_CHECKING:
-    from weft.graph.arguments import LinkOptions, VertexFields, Wanted
+    from weft.graph.arguments import Wanted
+    from weft.graph.keywords import LinkOptions, VertexFields
 
 _FINITE, _FUNCTION = VertexKind.FINITE, Style.FUNCTION
 Target = str | Callable[..., Any]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -68,7 +68,7 @@ class MountNamespace(Struct, frozen=True):
         )
 
 
-class MountPlan(NamedTuple):
+class MountPlan(Struct, frozen=True):
     """The mount namespace of a command, None if it needs none, and the optional mounts left out with the reasons.
 
     `points` are mount points to create first: the mounted folder, the missing path in it, and whether it is a folder.

@@ -22,7 +22,7 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path  # noqa: TC003 - a field of a record
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -54,13 +54,6 @@ class Isolation(Enum):
     NAMESPACE = "namespace"
     PORTS = "ports"
     CONTAINER = "container"
-
-
-class IsolationChoice(NamedTuple):
-    """An isolation and the reason why it was chosen."""
-
-    isolation: Isolation
-    why: str
 
 
 class NetworkMember(Struct, frozen=True, kw_only=True):
@@ -188,7 +181,7 @@ def open_network(spec: NetworkSpec, isolation: Isolation | None = None) -> Repli
     NotFoundError: this machine lacks something that the isolation needs. UsageError: the network has too many members.
     """
     if isolation is None:
-        isolation = best_isolation().isolation
+        isolation = best_isolation()[0]
     if isolation is Isolation.NAMESPACE:
         return NamespaceNetwork(spec)
     if (kept := _take_kept()) is not None:
@@ -212,12 +205,12 @@ def container_engine() -> ContainerEngine:
 
 
 @lru_cache(maxsize=1)
-def best_isolation() -> IsolationChoice:
-    """Return the best isolation that works here, tried once for each process."""
+def best_isolation() -> tuple[Isolation, str]:
+    """Return the best isolation that works here, and why it is this one, tried once for each process."""
     why = why_no_namespaces()
     if not why:
-        return IsolationChoice(Isolation.NAMESPACE, "this system allows namespaces")
-    return IsolationChoice(Isolation.PORTS, f"isolation namespace cannot be used: {why}")
+        return Isolation.NAMESPACE, "this system allows namespaces"
+    return Isolation.PORTS, f"isolation namespace cannot be used: {why}"
 
 
 class SandboxProcess:

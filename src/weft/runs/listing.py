@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, NotFoundError, WeftError
@@ -31,7 +32,7 @@ _LONGEST_ID: Final = 128
 _NO_PROJECTS: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
-class Target(NamedTuple):
+class Target(Struct, frozen=True):
     """A run, or a step of it ("" for the run), or one attempt of the step, counted from 0."""
 
     run: str

@@ -28,8 +28,8 @@ from weft.worker.actors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from weft.graph.arguments import VertexFields
     from weft.graph.builder import VertexHandle
+    from weft.graph.keywords import VertexFields
     from weft.runtime.run import Run
     from weft.runtime.session import EngineSession
 

@@ -39,6 +39,7 @@ from __future__ import annotations
 import errno
 import marshal
 import os
+import resource  # noqa: F401 - `os.wait4` would import it in each guardian
 import select
 import sys
 import time
@@ -773,7 +774,8 @@ class CommandWatch:
                 grace_s = self.grace_s if self.after_s is None or self.why != "exit" else self.after_s
                 kill_at, give_up_at = now + grace_s, now + grace_s + KILLING_S
                 if not self.end:
-                    self._ask_to_end(family(os.getpid()))
+                    if grace_s > 0 or self.why != "exit":  # what the command has left may not even begin to end
+                        self._ask_to_end(family(os.getpid()))
                 elif self.why != "exit":
                     self._ask_elsewhere()
                 continue

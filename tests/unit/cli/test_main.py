@@ -73,7 +73,7 @@ def test_a_job_loads_what_it_needs_alone(tmp_path):
     assert code_line == "0"
     seldom = {"weft.documents.yaml_hints", "weft.engine.explain", "weft.frontends.training.planning"}
     seldom |= {"weft.durability.snapshot", "weft.store.libc", "_hashlib", "ipaddress", "locale"}
-    seldom |= {"weft.admin.notices", "weft.operators.containers", "weft.worker.probing"}
+    seldom |= {"weft.graph.keywords", "weft.admin.notices", "weft.operators.containers", "weft.worker.probing"}
     other_jobs = {"weft.frontends.training.trainjob", "weft.frontends.training.dockerfile"}
     other_jobs |= {f"weft.frontends.training.environments.{kind}" for kind in ("jax", "paddle", "pytorch", "xgboost")}
     library = {"ctypes", "getpass", "html", "inspect", "msgspec.inspect", "secrets", "shutil", "textwrap"}

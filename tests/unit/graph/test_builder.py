@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft.graph.arguments import FIELDS, OPTIONS, LinkOptions, VertexFields
+from weft.graph.arguments import FIELDS, OPTIONS
 from weft.graph.axes import TO_ALL, copy, group, ranges
 from weft.graph.builder import Graph, after, custom, gather, grid, one_to_one, shuffle
+from weft.graph.keywords import LinkOptions, VertexFields
 from weft.graph.logical import (
     NONE,
     SEQUENTIAL,

@@ -178,7 +178,7 @@ class TestChoice:
 
     def test_with_namespaces_it_is_they(self, monkeypatch):
         monkeypatch.setattr(network, "why_no_namespaces", lambda: "")
-        assert best_isolation().isolation is Isolation.NAMESPACE
+        assert best_isolation()[0] is Isolation.NAMESPACE
 
     def test_other_systems_have_none(self, monkeypatch):
         monkeypatch.setattr(sys, "platform", "darwin")

@@ -283,11 +283,12 @@ def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[st
 
         own["prefix"], own["undo"] = in_container(own[IMAGE], cwd=own["cwd"], env=env, mounts=mounts, name=step)
         return []
-    own["view"], left_out, points = plan(mounts, own["cwd"], step, sys.executable if "kind" in own else SHELL)
-    make_mount_points(points, step)
+    made = plan(mounts, own["cwd"], step, sys.executable if "kind" in own else SHELL)
+    own["view"] = made.view
+    make_mount_points(made.points, step)
     # A step works in its main file system anyway; the mount matters only to a command that uses the other path.
     named = any(mount.target in own.get("command", "") for mount in mounts)
-    return [f"it does without a mount: {reason}" for reason in left_out] if named else []
+    return [f"it does without a mount: {reason}" for reason in made.left_out] if named else []
 
 
 def _run_kind(step: TaskContext, inputs: Mapping[str, TaskInput], values: _Values) -> Any:

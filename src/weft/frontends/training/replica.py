@@ -639,7 +639,7 @@ class ReplicaStart:
         make_mount_points(made.points, self.replica.name)
         if made.view is not None and self._memory.holder:
             real = tuple(os.path.realpath(folder) for folder in self._memory.folders.values())
-            made = made._replace(view=replace(made.view, holder=self._memory.holder, held=real))
+            made = replace(made, view=replace(made.view, holder=self._memory.holder, held=real))
         return made.view
 
     def _temporary(self, binds: list[BindMount], recipe: ImageRecipe) -> list[BindMount]:
