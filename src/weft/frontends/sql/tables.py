@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 from uuid import uuid4
 
-from weft.frontends.sql.expressions import identifier, literal
+from weft.frontends.sql.expressions import identifier, literal, literal_list
 from weft.model.digests import hex_digest
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ class FileTable:
 
     def rows_of(self, files: Sequence[str]) -> str:
         """Return the SQL of the rows of some files."""
-        paths = ", ".join(map(literal, files))
         options = ", hive_partitioning = true" if self.hive else ""
         options += ", union_by_name = true" if self.hive or self.merged else ""
         options += NAN if self.reader == "read_parquet" else ""
@@ -106,7 +105,7 @@ class FileTable:
         if not self.sampled:
             files_too = f", maximum_sample_files = {len(files)}" if self.reader == "read_json" else ""
             options += f", sample_size = -1{files_too}"
-        rows = f"{self.reader}([{paths}]{options})"
+        rows = f"{self.reader}({literal_list(files)}{options})"
         return f"(FROM {rows} WHERE {self.place} IS NOT NULL)" if self.place else rows
 
     @property
