@@ -36,6 +36,7 @@ from weft.queries.sources import (
     compared_alike,
     file_table,
     listed,
+    listed_again,
     outside,
     plain_parameters,
     reader_of,
@@ -187,8 +188,7 @@ class SqlContext:
             known = self._listed.get(name)
         if known is None:
             return False
-        table = known.table if known.source is None else file_table(name, known.source)
-        stamp = table.stamp()
+        table, stamp = listed_again(known.table, known.source)
         if table == known.table and stamp in (known.stamp, None):  # None: at URLs, or gone, which the query tells
             return False
         made = self._inspected(table)

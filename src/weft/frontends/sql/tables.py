@@ -12,7 +12,7 @@ from datetime import date
 from itertools import groupby
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -36,6 +36,14 @@ READERS: Final[Mapping[str, str]] = {
     ".ndjson.gz": "read_json",
 }
 """The function of DuckDB that reads files, by the end of their names."""
+
+FileStamp: TypeAlias = tuple[int, int, int]
+"""What changes with a file of this machine: the time of its last change, its bytes and its inode."""
+
+
+def file_stamp(about: os.stat_result) -> FileStamp:
+    """Return the stamp of a file from what the system tells about it."""
+    return about.st_mtime_ns, about.st_size, about.st_ino
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ class FileTable:
     def stamp(self) -> object:
         """Return what changes with the files; None if they are not on this machine, or no longer there."""
         try:
-            return tuple((about.st_mtime_ns, about.st_size, about.st_ino) for about in map(os.stat, self.files))
+            return tuple(map(file_stamp, map(os.stat, self.files)))
         except OSError:
             return None
 
