@@ -21,7 +21,8 @@ NAMES = {"skewed": "skew_join", "conditional": "conditional_join", "pruned": "pr
 STATIC = "The same query with the plan that it starts with, over that with the plan that follows what is measured"
 SKEW = (
     "The tasks of the same join with sizes of partitions at an eighth, by their seconds of CPU, on 32 cores: with the "
-    "plan that it starts with, over that with the heavy key divided. Two cores are busy to the end with either."
+    "plan that it starts with, over that with the heavy key divided: the median of five runs of each. Two cores are "
+    "busy to the end with either."
 )
 
 

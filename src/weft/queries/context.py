@@ -36,6 +36,7 @@ from weft.queries.sources import (
     compared_alike,
     file_table,
     listed,
+    listed_again,
     outside,
     plain_parameters,
     reader_of,
@@ -135,6 +136,8 @@ class SqlContext:
         self._tables: dict[str, SqlTable] = {}
         self._listed: dict[str, _Listed] = {}
         self._idle: list[duckdb.DuckDBPyConnection] = []  # with the tables of now
+        self._checking: list[tuple[duckdb.DuckDBPyConnection, dict[str, _Shape]]] = []  # idle; one at most
+        self._shapes: dict[str, _Shape] = {}
         self._changes = 0
         self._connection = self._open()
         self._planner: Planner | None = None
@@ -187,9 +190,12 @@ class SqlContext:
             known = self._listed.get(name)
         if known is None:
             return False
-        table = known.table if known.source is None else file_table(name, known.source)
-        stamp = table.stamp()
+        table, stamp = listed_again(known.table, known.source)
         if table == known.table and stamp in (known.stamp, None):  # None: at URLs, or gone, which the query tells
+            if stamp != known.stamp:
+                with self._lock:
+                    if self._listed.get(name) is known:
+                        self._listed[name] = known._replace(stamp=None)
             return False
         made = self._inspected(table)
         with self._lock:
@@ -240,6 +246,7 @@ class SqlContext:
             self._connection.execute(f"DROP VIEW IF EXISTS {identifier(known)}")
             del self._tables[known]
             self._listed.pop(known, None)
+            self._shapes.pop(known, None)
             self._planned.pop(known, None)
         return bool(known)
 
@@ -573,9 +580,82 @@ class SqlContext:
                 return
         made.close()
 
+    @contextmanager
+    def checking(
+        self, text: str, tables: Mapping[str, SqlTable], read: Mapping[str, SqlTable]
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Give a connection that checks a text over further `tables`, or over the tables `read` of the context.
+
+        No file of the latter is opened if two checks have opened it before, and it has not changed since.
+        """
+        before = {name: shape for name, table in read.items() if (shape := self._shape(name, table)) is not None}
+        if tables or not before:
+            with self.connected(tables) as made:
+                yield made
+            return
+        with self._lock:
+            changes = self._changes
+            made, there = self._checking.pop() if self._checking else (self.cursor(), {})
+        try:
+            found = {name: self._with_rows(made, name, shape) for name, shape in before.items()}
+            wanted = {name: shape for name, shape in found.items() if shape.rows}
+            views = [table.definition for table in read.values() if isinstance(table, ViewTable)]
+            named = "\n".join([text, *views]).lower()
+            for name in [name for name, shape in there.items() if wanted.get(name) is not shape]:
+                if name not in read and name.lower() not in named and '"' not in name:
+                    continue  # no function such as query_table reads it either
+                made.execute(f"DROP VIEW temp.{identifier(name)}")
+                del there[name]
+            for name in wanted.keys() - there.keys():
+                made.execute(f"CREATE TEMP VIEW {identifier(name)} AS {wanted[name].rows}")
+                there[name] = wanted[name]
+            yield made
+        except BaseException:
+            made.close()
+            raise
+        with self._lock:
+            if changes == self._changes and not self._checking:
+                self._checking.append((made, there))
+                return
+        made.close()
+
+    def _shape(self, name: str, table: SqlTable) -> _Shape | None:
+        """Return the shape of a table of the context.
+
+        None at its first check, and if nothing tells whether its files have changed.
+        """
+        with self._lock:
+            listed, known = self._listed.get(name), self._shapes.get(name)
+            if not isinstance(table, FileTable) or (listed is not None and listed.stamp is None):
+                return None
+            if known is not None and known.table is table and known.listed is listed:
+                return known
+            self._shapes[name] = _Shape(table, listed)
+        return None
+
+    def _with_rows(self, connection: duckdb.DuckDBPyConnection, name: str, shape: _Shape) -> _Shape:
+        """Return the shape of a table with its columns."""
+        if shape.rows is not None:
+            return shape
+        try:
+            found = connection.sql(shape.table.rows)
+            columns = zip(found.columns, found.types, strict=True)
+            nothing = ", ".join(f"CAST(NULL AS {of}) AS {identifier(column)}" for column, of in columns)
+            rows = f"SELECT {nothing} WHERE false"
+            same = connection.sql(rows)
+            made = shape._replace(rows=rows if (same.columns, same.types) == (found.columns, found.types) else "")
+        except duckdb.Error:
+            made = shape._replace(rows="")
+        with self._lock:
+            if self._shapes.get(name) is shape:
+                self._shapes[name] = made
+        return made
+
     def _close_idle(self) -> None:
         """Forget the connections that have the tables of before."""
         self._changes += 1
+        while self._checking:
+            self._checking.pop()[0].close()
         while self._idle:
             self._idle.pop().close()
 
@@ -704,6 +784,16 @@ class _Listed(NamedTuple):
     """Folders and patterns, with other places; None if only files were named."""
     table: FileTable
     stamp: object
+    """None if nothing tells whether they have changed."""
+
+
+class _Shape(NamedTuple):
+    """The columns of a table, and the files that they were found in."""
+
+    table: FileTable
+    listed: _Listed | None
+    rows: str | None = None
+    """A query of these columns without rows; None before they are asked for, "" if no text names their types."""
 
 
 def _make_view(connection: duckdb.DuckDBPyConnection, name: str, view: ViewTable) -> bool:

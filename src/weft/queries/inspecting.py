@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 import duckdb
 
-from weft.frontends.sql.expressions import identifier, literal
+from weft.frontends.sql.expressions import identifier, literal, literal_list
 from weft.frontends.sql.mistakes import unreadable
 from weft.frontends.sql.tables import CSV
 from weft.model.errors import DefinitionError
@@ -104,8 +104,8 @@ def _of_one_kind(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Fil
     unknown = _unknown(connection, [files[0] for files in kinds])
     if not table.hive:
         _check_names(table, [files[0] for files in kinds], types)
-    firsts = ", ".join(literal(files[0]) for files in kinds)
-    merged = _columns(connection, f"read_parquet([{firsts}], union_by_name = true, hive_partitioning = false)")
+    firsts = literal_list(files[0] for files in kinds)
+    merged = _columns(connection, f"read_parquet({firsts}, union_by_name = true, hive_partitioning = false)")
     differ = False
     for name, of in merged.items():
         for files, own in zip(kinds, types, strict=True):
@@ -363,8 +363,7 @@ def _in_days(own: Sequence[Mapping[str, str]], name: str) -> bool:
 def _of_all_json(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> FileTable:
     misfits = _json_misfits(types)
     texts = ", ".join(f"{literal(name)}: 'JSON'" for name in types if name in misfits)
-    paths = ", ".join(map(literal, table.files))
-    read = f"read_json([{paths}], columns = {{{texts}}}, hive_partitioning = false)"
+    read = f"read_json({literal_list(table.files)}, columns = {{{texts}}}, hive_partitioning = false)"
     return replace(table, sampled=False) if _found(connection, read, misfits) else table
 
 
@@ -375,10 +374,9 @@ def _of_all_csv(
 
     `days` are columns of times that are days in some files.
     """
-    paths = ", ".join(map(literal, table.files))
     merged = ", union_by_name = true" if table.hive or table.merged else ""
     options = f"{CSV}, all_varchar = true, allow_quoted_nulls = false, hive_partitioning = false{merged}"
-    read = f"read_csv([{paths}]{options})"
+    read = f"read_csv({literal_list(table.files)}{options})"
     texts = {name: identifier(name) for name in sorted(days)}
     others = {name: f"{text} <> '' AND TRY_CAST({text} AS TIMESTAMP) IS NULL" for name, text in texts.items()}
     named = dict.fromkeys(texts.keys() - _found(connection, read, others), "TIMESTAMP")
@@ -479,8 +477,7 @@ _INTEGER: Final = re.compile(r"\bU?(?:BIG|HUGE)INT\b")
 
 def _check_csv_names(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> None:
     """DefinitionError: a CSV file has columns that the first one has not, which DuckDB leaves out."""
-    paths = ", ".join(map(literal, table.files))
-    merged = connection.sql(f"FROM read_csv([{paths}]{CSV}, union_by_name = true)").columns
+    merged = connection.sql(f"FROM read_csv({literal_list(table.files)}{CSV}, union_by_name = true)").columns
     if len(merged) > len(types):
         kinds = [_columns(connection, f"read_csv({literal(file)}{CSV})") for file in table.files]
         _check_names(table, table.files, kinds)

@@ -118,6 +118,12 @@ class QueryHome(Protocol):
         """Give a connection for a query that leaves nothing in it, with further `tables` by name."""
         ...
 
+    def checking(
+        self, text: str, tables: Mapping[str, SqlTable], read: Mapping[str, SqlTable]
+    ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        """Give a connection that checks a text over further `tables`, or over the tables `read` of the context."""
+        ...
+
     def check_views(self, query: str) -> None:
         """SqlError: a view that a query reads, itself or through others, reads a table that is gone."""
         ...
@@ -178,11 +184,15 @@ class Query:
 
     def _check(self, variable: Variables) -> list[tuple[str, str]]:
         """Return the columns with their types; SqlError: the query cannot run."""
-        with self._home.connected(self._tables) as connection:
-            if not self._parameters:
-                with suppress(duckdb.Error):  # DESCRIBE tells the place
-                    found = connection.sql(self.text)  # binds the query, and does not optimise it
-                    return list(zip(found.columns, map(str, found.types), strict=True))
+        tables = self._tables
+        if not self._parameters:
+            with (
+                self._home.checking(self.text, tables, self._known) as connection,
+                suppress(duckdb.Error),  # DESCRIBE tells the place
+            ):
+                found = connection.sql(self.text)  # binds the query, and does not optimise it
+                return list(zip(found.columns, map(str, found.types), strict=True))
+        with self._home.connected(tables) as connection:
 
             def check(text: str) -> str:
                 try:

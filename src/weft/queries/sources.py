@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
 import sys
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyarrow import compute
 
-from weft.frontends.sql.tables import READERS, FileTable, ViewTable
+from weft.frontends.sql.tables import READERS, FileStamp, FileTable, ViewTable, file_stamp
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, UsageError
 from weft.model.suggestions import nearest
 from weft.model.wording import type_of
@@ -93,13 +95,24 @@ def table_of(name: str, source: Any) -> FileTable | pa.Table:
 
 def file_table(name: str, source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> FileTable:
     """Return the table in the files that a path, a pattern, a folder, a URL or a list of these names."""
-    patterns = [source] if isinstance(source, str | os.PathLike) else list(source)
-    files: dict[str, int] = {}
-    for pattern in [os.fspath(each) for each in patterns]:
-        if is_url(pattern):
-            files |= _remote(name, pattern)
-        else:
-            files |= dict.fromkeys(_local(name, pattern.removeprefix("file://")), 0)
+    return _table_in(name, _found(name, source))
+
+
+def listed_again(table: FileTable, places: Sequence[str] | None) -> tuple[FileTable, object]:
+    """Return a table with the files that its places have now, itself if they are the same, and its stamp.
+
+    `places` are as of `listed`. The stamp is that of `FileTable.stamp`. Errors as of `file_table`.
+    """
+    if places is None:
+        return table, table.stamp()
+    files = _found(table.name, places)
+    stamp = tuple(files.values())
+    if table.files != tuple(files) or table.sizes:
+        table = _table_in(table.name, files)
+    return table, None if any(isinstance(one, int) for one in stamp) else stamp
+
+
+def _table_in(name: str, files: Mapping[str, FileStamp | int]) -> FileTable:
     readers = {reader_of(path) for path in files}
     if len(readers) != 1 or "" in readers:
         raise UsageError(
@@ -108,7 +121,7 @@ def file_table(name: str, source: str | os.PathLike[str] | Iterable[str | os.Pat
     hive = any("=" in part for part in next(iter(files)).split("/")[:-1])
     sizes: tuple[int, ...] = ()
     if any(map(is_url, files)):
-        sizes = tuple(size if is_url(path) else os.path.getsize(path) for path, size in files.items())
+        sizes = tuple(about if isinstance(about, int) else about[1] for about in files.values())
     return FileTable(name, readers.pop(), tuple(files), hive, sizes=sizes)
 
 
@@ -116,20 +129,67 @@ def listed(source: Any, table: FileTable) -> list[str] | None:
     """Return the places of the files of a table, as paths that stay; None if only files were named, and no folders."""
     if isinstance(source, FileTable):
         return None
-    places = map(os.fspath, source if isinstance(source, list | tuple) else [source])
-    found = [one if is_url(one) else os.path.abspath(one.removeprefix("file://")) for one in places]
+    found = []
+    for place in map(os.fspath, source if isinstance(source, list | tuple) else [source]):
+        path = place.removeprefix("file://")
+        is_there = not is_url(place) and os.path.exists(path)
+        found.append(place if is_url(place) else os.path.abspath(path) if is_there else _from_root(path))
     return None if set(found) <= set(table.files) else found
 
 
-def _local(name: str, pattern: str) -> list[str]:
-    inside = os.path.join(glob.escape(pattern), "**", "*") if os.path.isdir(pattern) else pattern
-    named = [pattern] if os.path.isfile(pattern) else glob.glob(inside, recursive=True)
-    found = sorted(path for path in named if os.path.isfile(path))
-    if os.path.isdir(pattern):
-        found = [path for path in found if reader_of(path) and not os.path.basename(path).startswith((".", "_"))]
+def _from_root(pattern: str) -> str:
+    """Return a pattern from the root on, in which the signs of the current folder stand for themselves."""
+    return os.path.join(glob.escape(os.getcwd()), pattern)
+
+
+def _found(name: str, source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> dict[str, FileStamp | int]:
+    """Return the files that a source names: with stamps on this machine, with sizes at URLs."""
+    patterns = [source] if isinstance(source, str | os.PathLike) else list(source)
+    files: dict[str, FileStamp | int] = {}
+    for pattern in [os.fspath(each) for each in patterns]:
+        files |= _remote(name, pattern) if is_url(pattern) else _local(name, pattern.removeprefix("file://"))
+    return files
+
+
+def _local(name: str, pattern: str) -> dict[str, FileStamp]:
+    about = _state(pattern)
+    if about is not None and S_ISREG(about.st_mode):
+        return {os.path.abspath(pattern): file_stamp(about)}
+    is_folder = about is not None and S_ISDIR(about.st_mode)
+    inside = os.path.join(glob.escape(os.path.abspath(pattern)), "**") if is_folder else pattern
+    folders, names = os.path.split(inside)
+    if names == "**":
+        folders, names = inside, "*"
+    found = {}
+    for folder in glob.iglob(os.path.join(_from_root(folders), ""), recursive=True):
+        for path in _matching(os.path.join(os.path.abspath(folder), ""), names):
+            if is_folder and (not reader_of(path) or os.path.basename(path).startswith("_")):
+                continue
+            about = _state(path)
+            if about is not None and S_ISREG(about.st_mode):
+                found[path] = file_stamp(about)
     if not found:
         raise NotFoundError(f"table {name!r}: there is no file {pattern}", hint=_near(pattern))
-    return [os.path.abspath(path) for path in found]
+    return dict(sorted(found.items()))
+
+
+def _matching(folder: str, names: str) -> Iterator[str]:
+    """Yield what a folder has of names that match a pattern; `*` stands for no name with a point at its begin."""
+    if not any(sign in names for sign in "*?["):
+        yield folder + names
+        return
+    with suppress(OSError):
+        for name in fnmatch.filter(os.listdir(folder), names):
+            if names.startswith(".") or not name.startswith("."):
+                yield folder + name
+
+
+def _state(path: str) -> os.stat_result | None:
+    """Return what the system tells about a path; None if it is not there."""
+    try:
+        return os.stat(path)
+    except (OSError, ValueError):
+        return None
 
 
 def _near(pattern: str) -> str:
@@ -166,8 +226,7 @@ def stamps(table: SqlTable) -> Stamps:
             found.append(stamp_at(path))
             continue
         with suppress(OSError):
-            state = os.stat(path)
-            found.append((state.st_ino, state.st_mtime_ns, state.st_size))
+            found.append(file_stamp(os.stat(path)))
     return tuple(found)
 
 

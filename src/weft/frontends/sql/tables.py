@@ -12,11 +12,11 @@ from datetime import date
 from itertools import groupby
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import unquote
 from uuid import uuid4
 
-from weft.frontends.sql.expressions import identifier, literal
+from weft.frontends.sql.expressions import identifier, literal, literal_list
 from weft.model.digests import hex_digest
 
 if TYPE_CHECKING:
@@ -36,6 +36,14 @@ READERS: Final[Mapping[str, str]] = {
     ".ndjson.gz": "read_json",
 }
 """The function of DuckDB that reads files, by the end of their names."""
+
+FileStamp: TypeAlias = tuple[int, int, int]
+"""What changes with a file of this machine: the time of its last change, its bytes and its inode."""
+
+
+def file_stamp(about: os.stat_result) -> FileStamp:
+    """Return the stamp of a file from what the system tells about it."""
+    return about.st_mtime_ns, about.st_size, about.st_ino
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,6 @@ class FileTable:
 
     def rows_of(self, files: Sequence[str]) -> str:
         """Return the SQL of the rows of some files."""
-        paths = ", ".join(map(literal, files))
         options = ", hive_partitioning = true" if self.hive else ""
         options += ", union_by_name = true" if self.hive or self.merged else ""
         options += NAN if self.reader == "read_parquet" else ""
@@ -106,7 +113,7 @@ class FileTable:
         if not self.sampled:
             files_too = f", maximum_sample_files = {len(files)}" if self.reader == "read_json" else ""
             options += f", sample_size = -1{files_too}"
-        rows = f"{self.reader}([{paths}]{options})"
+        rows = f"{self.reader}({literal_list(files)}{options})"
         return f"(FROM {rows} WHERE {self.place} IS NOT NULL)" if self.place else rows
 
     @property
@@ -117,7 +124,7 @@ class FileTable:
     def stamp(self) -> object:
         """Return what changes with the files; None if they are not on this machine, or no longer there."""
         try:
-            return tuple((about.st_mtime_ns, about.st_size, about.st_ino) for about in map(os.stat, self.files))
+            return tuple(map(file_stamp, map(os.stat, self.files)))
         except OSError:
             return None
 

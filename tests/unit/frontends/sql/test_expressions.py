@@ -1,9 +1,11 @@
 """Expressions of a plan as SQL: constants of each type, and what stages do not cover."""
 
+import random
+
 import duckdb
 import pytest
 
-from weft.frontends.sql.expressions import NotCoveredError, column, joined, listed
+from weft.frontends.sql.expressions import NotCoveredError, column, joined, listed, literal_list
 from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.relations import Project
 from weft.frontends.sql.text import sql_of
@@ -62,3 +64,13 @@ def test_expressions_are_joined_and_moved():
     assert both.column is None
     assert both.over(lambda at: at + 1).parts == ("(", 1, " + ", 3, ")")
     assert listed([column(1, "DATE"), column(0, "DATE")]).parts == (1, ", ", 0)
+
+
+def test_a_list_of_texts_has_each_text_as_it_is():
+    seed = random.randrange(1 << 32)
+    draw = random.Random(seed)
+    parts = [*"ab ,'\"\\[]{}()=:/*é\n\t", "NULL", "null", "''", '""', "\\n", "],["]
+    texts = ["".join(draw.choices(parts, k=draw.randrange(9))) for _ in range(2_000)]
+    told = f"seed {seed}"
+    for size in (0, 1, 2_000):
+        assert duckdb.execute(f"SELECT {literal_list(texts[:size])}").fetchall() == [(texts[:size],)], told
