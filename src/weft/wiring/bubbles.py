@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from weft.policies.bubbles import alone, apply_cut, batch, cost, efficient, estimates_of, gang, greedy, may_stream
 
 if TYPE_CHECKING:
-    from weft.graph.logical import LogicalGraph
+    from collections.abc import Sequence
+
+    from weft.graph.logical import Edge, LogicalGraph
     from weft.policies.bubbles import Cut
 
 BUBBLES: Final = ("batch", "gang", "greedy", "efficient", "cost")
@@ -33,7 +35,7 @@ def fitting(graph: LogicalGraph, setting: str, slots: int) -> FittingBubbles:
     stored: dict[str, str] = {}
     for group in found:
         wanted = sum(tasks[id].tasks for id in group)
-        streams = any(edge.src in group and edge.dst in group and may_stream(graph, edge) for edge in graph.edges)
+        streams = bool(streams_in(graph, group))
         if streams and wanted <= slots:
             groups.append(group)
             continue
@@ -45,6 +47,11 @@ def fitting(graph: LogicalGraph, setting: str, slots: int) -> FittingBubbles:
             why = "no bubble: no neighbour that fits beside it streams to it or from it"
         stored.update(dict.fromkeys(group, why))
     return FittingBubbles(tuple(groups), stored)
+
+
+def streams_in(graph: LogicalGraph, group: Sequence[str]) -> list[Edge]:
+    """Return the edges that stream inside of a bubble."""
+    return [edge for edge in graph.edges if edge.src in group and edge.dst in group and may_stream(graph, edge)]
 
 
 def _cut(graph: LogicalGraph, setting: str, slots: int) -> Cut:
