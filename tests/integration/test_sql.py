@@ -128,6 +128,24 @@ def test_wrong_sql_is_told_before_anything_is_read_or_started(tmp_path, people, 
     assert not started
 
 
+def test_worker_processes_exchange_rows_without_pandas(tmp_path):
+    def loaded(ctx, _inputs):
+        return "pandas" in sys.modules
+
+    graph = weft.Graph("loaded")
+    node = graph.task(loaded, name="loaded").keep()
+    parts = [str(tmp_path / f"{part}.parquet") for part in range(3)]
+    for number, part in enumerate(parts):
+        duckdb.execute(f"COPY (SELECT i + {number} AS k, i AS v FROM range(10) t(i)) TO '{part}' (FORMAT parquet)")
+    with weft.SqlContext(workers=1, backend="processes", mode="stages") as context:
+        context.register("t", parts)
+        context.register("few", parts[:1])
+        text = "SELECT t.k, sum(t.v) FROM t JOIN (SELECT k FROM few LIMIT 2) f ON t.k = f.k GROUP BY t.k ORDER BY t.k"
+        assert context.sql(text).rows() == [(0, 0), (1, 1)]
+        assert context.sql("SELECT k, count(*) AS n FROM t GROUP BY k ORDER BY n, k LIMIT 1").rows() == [(0, 1)]
+        assert context.session.run(graph).value(node) is False
+
+
 def test_worker_processes_have_loaded_duckdb_before_their_first_task():
     def loaded(ctx, _inputs):
         modules = {"duckdb", "pyarrow", "weft.frontends.sql.fragment"} - sys.modules.keys()
