@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
     from weft.graph.task import TaskContext, TaskInput
 
-PIECE_ROWS: Final = 65_536
-"""The rows that a task computes before it sends them on, if its rows are streamed."""
+PIECE_ROWS: Final = 32_768
+"""The rows for each partition that a task computes before it sends them on, if its rows are streamed."""
+MOST_ROWS: Final = 8 * PIECE_ROWS
+"""The rows that it computes before it sends them on, at most."""
 LONGEST: Final = 64
 """The characters of a key in an event, at most."""
 AGAIN_S: Final = 0.02
@@ -136,7 +138,7 @@ def _answer(ctx: TaskContext, connection: duckdb.DuckDBPyConnection) -> Any:
             return {0: table.select(range(table.num_columns - 1))}
         return divided(table, partitions) if partitions else table
     writers = [ctx.out(edge) for edge in params["sending"]]
-    reader = found.to_arrow_reader(PIECE_ROWS)
+    reader = found.to_arrow_reader(min(MOST_ROWS, PIECE_ROWS * max(2, partitions)))
     keys: list[pa.Array] = []
     for batch in reader:
         if event:
