@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from weft.policies.bubbles import alone, apply_cut, batch, cost, efficient, estimates_of, gang, greedy, may_stream
+from weft.policies.bubbles import (
+    CostModel,
+    alone,
+    apply_cut,
+    batch,
+    cost,
+    efficient,
+    estimates_of,
+    gang,
+    greedy,
+    may_stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +25,9 @@ if TYPE_CHECKING:
 
 BUBBLES: Final = ("batch", "gang", "greedy", "efficient", "cost")
 """The settings: `weft.policies.bubbles` has a cut of each name."""
+
+WARM: Final = CostModel(cold_s=CostModel().warm_s)
+"""The costs in a session: its workers wait for tasks, so a task outside of a bubble does not wait for its worker."""
 
 
 class FittingBubbles(NamedTuple):
@@ -63,7 +77,7 @@ def _cut(graph: LogicalGraph, setting: str, slots: int) -> Cut:
         return greedy(graph, slots)
     if setting == "efficient":
         return efficient(graph, slots)
-    return cost(graph, slots)
+    return cost(graph, slots, costs=WARM)
 
 
 def with_bubbles(graph: LogicalGraph, groups: Cut) -> LogicalGraph:
