@@ -178,8 +178,8 @@ SPECS = (
         BUBBLES,
         1.5,
         f"The 22 queries of TPC-H at scale {SCALE:g} on 12 worker processes: the geometric mean of their times with "
-        "stored rows, over that in bubbles that grow while they fit. Workers are warm in both, and two cores are busy "
-        "with either; stages stream where no measured data decide about them.",
+        "stored rows, over that in bubbles that grow while they fit, in turn for each query. Workers are warm in "
+        "both, and two cores are busy with either; stages stream where no measured data decide about them.",
         figure="over_batch",
         at_least=True,
     ),

@@ -186,6 +186,17 @@ def test_work_is_done_in_other_processes(shared):
     assert found <= set(shared.executor.pids.values())
 
 
+def test_workers_share_the_modules_that_are_loaded_before_them(tmp_path):
+    def loaded(_):
+        return "colorsys" in sys.modules
+
+    for preload in ((), ("colorsys",), ("there.is.no.such.module", "colorsys")):
+        with opened(tmp_path, workers=1, preload=preload) as session:
+            graph = Graph("loaded")
+            node = graph.map(loaded, [0], name="loaded").keep()
+            assert list(session.run(graph)[node]) == ["colorsys" in preload]
+
+
 def test_large_values_are_mapped_and_not_copied(shared):
     g = Graph("large")
     big = g.map(ones, [MIB] * 4).keep()

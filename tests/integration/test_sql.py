@@ -1,5 +1,7 @@
 """Databases and queries as users meet them."""
 
+import sys
+
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet
@@ -112,7 +114,8 @@ def test_wrong_sql_is_told_before_anything_is_read_or_started(tmp_path, people, 
     footer = int.from_bytes(broken[-8:-4], "little") + 8  # which has the columns; the rows before it are lost
     (tmp_path / "people.parquet").write_bytes(b"PAR1" + bytes(len(broken) - footer - 4) + broken[-footer:])
     started = []
-    monkeypatch.setattr("weft.queries.context.Session", lambda *args, **options: started.append(args))
+    for kind in ("Session", "QuerySession"):
+        monkeypatch.setattr(f"weft.queries.context.{kind}", lambda *args, **options: started.append(args))
     with weft.SqlContext(workers=2, backend="processes", mode=mode) as context:
         context.register("people", people)
         for text, (line, column, hint) in WRONG.items():
@@ -123,6 +126,37 @@ def test_wrong_sql_is_told_before_anything_is_read_or_started(tmp_path, people, 
         with pytest.raises(duckdb.Error), context.cursor() as connection:  # a scan is noticed
             connection.execute("SELECT name FROM people").fetchall()
     assert not started
+
+
+def test_worker_processes_exchange_rows_without_pandas(tmp_path):
+    def loaded(ctx, _inputs):
+        return "pandas" in sys.modules
+
+    graph = weft.Graph("loaded")
+    node = graph.task(loaded, name="loaded").keep()
+    parts = [str(tmp_path / f"{part}.parquet") for part in range(3)]
+    for number, part in enumerate(parts):
+        duckdb.execute(f"COPY (SELECT i + {number} AS k, i AS v FROM range(10) t(i)) TO '{part}' (FORMAT parquet)")
+    with weft.SqlContext(workers=1, backend="processes", mode="stages") as context:
+        context.register("t", parts)
+        context.register("few", parts[:1])
+        text = "SELECT t.k, sum(t.v) FROM t JOIN (SELECT k FROM few LIMIT 2) f ON t.k = f.k GROUP BY t.k ORDER BY t.k"
+        assert context.sql(text).rows() == [(0, 0), (1, 1)]
+        assert context.sql("SELECT k, count(*) AS n FROM t GROUP BY k ORDER BY n, k LIMIT 1").rows() == [(0, 1)]
+        assert context.session.run(graph).value(node) is False
+
+
+def test_worker_processes_have_loaded_duckdb_before_their_first_task():
+    def loaded(ctx, _inputs):
+        modules = {"duckdb", "pyarrow", "weft.frontends.sql.fragment"} - sys.modules.keys()
+        import duckdb
+
+        return modules, duckdb.sql("SELECT sum(i) FROM range(1000000) t(i)").fetchall()
+
+    graph = weft.Graph("loaded")
+    node = graph.task(loaded, name="loaded").keep()
+    with weft.SqlContext(workers=1, backend="processes", mode="stages") as context:
+        assert context.session.run(graph).value(node) == (set(), [(499999500000,)])
 
 
 @MODES

@@ -154,6 +154,17 @@ def test_data_that_a_decision_is_made_from_are_stored(tables):
         assert len(query.rows()) == 60
 
 
+def test_tasks_that_read_only_stored_rows_are_as_many_as_the_measured_rows_need(tables):
+    few = "select sales.good from sales join (select good from goods limit 3) g on sales.good = g.good"
+    text = f"select n, count(*) from (select good, count(*) as n from ({few}) group by good) group by n"
+    with opened(tables, workers=32, bubbles="gang") as context:
+        query = context.sql(text)
+        told = {stage.stage.number: (stage.planned, stage.bubble) for stage in query.explained().stages}
+        numbers = "no bubble: the number of its tasks follows from measured rows"
+        assert [tasks for tasks, why in told.values() if why == numbers] == ["1 to 32 tasks, by shuffle"]
+        assert query.rows() == [(20, 3)]
+
+
 @pytest.mark.parametrize("backend", ["threads", "processes"])
 def test_an_error_in_a_bubble_is_that_of_its_stage(tables, backend):
     text = "select g, count(*) from (select error('too' || ' bad') as g from sales) group by g"

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.worker.channel import END, KILL, START, Channel, FrameDecoder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from weft.worker.messages import WorkerConfig
 
 CLOSING_S: Final = 10.0
 _READ: Final = 1 << 16
 _BOOT: Final = (
-    "import sys; control, owner, n = map(int, sys.argv[1:4]); shm = sys.argv[4]; sys.path[:] = sys.argv[5 : 5 + n]; "
-    "sys.argv[:] = sys.argv[5 + n :]; from weft.worker.nursery import nursery; nursery(control, owner, shm)"
+    "import sys; control, owner, n = map(int, sys.argv[1:4]); shm, modules = sys.argv[4:6]; "
+    "sys.path[:] = sys.argv[6 : 6 + n]; sys.argv[:] = sys.argv[6 + n :]; "
+    "from weft.worker.nursery import nursery; nursery(control, owner, shm, modules.split())"
 )
 """The program of the nursery: with the owner's `sys.path` and `sys.argv`, which tasks may read."""
 
@@ -27,15 +30,15 @@ _BOOT: Final = (
 class Nursery:
     """The process that forks the workers (`weft.worker.nursery`), which inherit the module paths `paths`.
 
-    It removes the folder `shm` if this process is killed.
+    It removes the folder `shm` if this process is killed. It loads the modules `preload` before it forks.
     """
 
-    def __init__(self, shm: str) -> None:
+    def __init__(self, shm: str, preload: Sequence[str] = ()) -> None:
         self.paths = sys.path[:]
         self.control, theirs = socket.socketpair()
         with theirs:
             numbers = map(str, (theirs.fileno(), os.getpid(), len(self.paths)))
-            argv = [sys.executable, "-c", _BOOT, *numbers, shm, *self.paths, *sys.argv]
+            argv = [sys.executable, "-c", _BOOT, *numbers, shm, " ".join(preload), *self.paths, *sys.argv]
             self.process = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
             )

@@ -95,7 +95,8 @@ class Processes(LocalBackend):
     `grace_s` is the time from the stop of a task to the kill of its process. A process that something has stopped is
     killed within `frozen_s`. `window` is the bytes that a streamed edge may hold (default: `stream_bytes` of the
     store's budget). With `worker_memory`, a task may take so many bytes of memory of its process, or what it declares
-    if that is more. With the `credentials` of a cluster the workers read chunks at other nodes.
+    if that is more. With the `credentials` of a cluster the workers read chunks at other nodes. The workers share the
+    modules `preload`, which are loaded before they are forked.
     """
 
     name = "processes"
@@ -114,6 +115,7 @@ class Processes(LocalBackend):
         frozen_s: float = FROZEN_S,
         credentials: Credentials | None = None,
         worker_memory: int = 0,
+        preload: Sequence[str] = (),
     ) -> None:
         super().__init__(workers, store, resources, grace_s, window)
         self.tuning = Tuning(
@@ -129,6 +131,7 @@ class Processes(LocalBackend):
         self._heartbeats = Heartbeats(frozen_s)
         self._credentials = credentials
         self._worker_memory = worker_memory
+        self._preload = tuple(preload)
         self._first = workers
         self._numbers = itertools.count(workers)
         self._ids = itertools.count(1)
@@ -550,7 +553,7 @@ class Processes(LocalBackend):
     # ----------------------------------------------------------------------------------------------- processes
 
     def _start_nursery(self) -> Nursery:
-        nursery = self._nursery = Nursery(self._shm)
+        nursery = self._nursery = Nursery(self._shm, self._preload)
         self._selector.register(nursery.control, selectors.EVENT_READ, nursery)
         return nursery
 

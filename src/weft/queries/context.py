@@ -81,6 +81,12 @@ _SEVERAL: Final = re.compile(r"(?i)\b(?:PARTITION_BY|PER_THREAD_OUTPUT|FILE_SIZE
 """Options of COPY that make a folder of files."""
 
 
+class QuerySession(Session):
+    """The session of a context, whose worker processes share what stages need."""
+
+    preload = ("weft.frontends.sql.preloaded",)
+
+
 class SqlContext:
     """Named tables and the workers that run queries over them. A context manager, or call `close`.
 
@@ -665,7 +671,7 @@ class SqlContext:
         with self._lock:
             self._check_open()
             if self._session is None:
-                self._session = Session(**self._options)
+                self._session = QuerySession(**self._options)
                 self._session.stand_aside()
             return self._session
 

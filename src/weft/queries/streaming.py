@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from weft.frontends.sql.compiler import may_settle
 from weft.graph.logical import Storage
-from weft.wiring.bubbles import fitting, with_bubbles
+from weft.wiring.bubbles import fitting, streams_in, with_bubbles
 
 if TYPE_CHECKING:
     from weft.frontends.sql.stages import QueryPlan, Weigh
@@ -47,15 +47,21 @@ def widths(plan: QueryPlan, weigh: Weigh, target: int, most: int) -> dict[int, i
 def in_bubbles(compile: Compile, settled: Mapping[int, int], setting: str, slots: int) -> StreamedGraph:
     """Return the graph of a query whose stages are in the bubbles of a setting.
 
-    The number of tasks of a stage is settled only in a bubble; others go by measured bytes.
+    The number of tasks of a stage is settled only where rows stream to it; others go by measured bytes.
     """
     told: dict[str, str] = {}
     while True:
         graph, nodes = compile(settled)
         bubbles = fitting(graph, setting, slots)
         told = {**bubbles.stored, **told}  # the first reason is that of its own number of tasks
+        reached = {edge.dst for group in bubbles.groups for edge in streams_in(graph, group)}
         inside = {id for group in bubbles.groups for id in group}
-        kept = {number: n for number, n in settled.items() if f"stage_{number}" in inside}
+        kept = {number: n for number, n in settled.items() if f"stage_{number}" in reached}
+        told.update(
+            (id, "no bubble: the number of its tasks follows from measured rows")
+            for id in (f"stage_{number}" for number in settled.keys() - kept.keys())
+            if id in inside
+        )
         if len(kept) == len(settled):
             break
         settled = kept

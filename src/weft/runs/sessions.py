@@ -86,8 +86,8 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
             ceiling=budget if whole else None,
         )
 
-    def place(self, store: BlockManager, folders: RunFolders) -> BackendPlace:
-        """Return the makings of a backend."""
+    def place(self, store: BlockManager, folders: RunFolders, preload: tuple[str, ...] = ()) -> BackendPlace:
+        """Return the makings of a backend whose workers share the modules `preload`."""
         node = Resources(cpu=self.slots, memory=store.memory.budget, gpu=self.gpus, gpu_type=self.gpu_type)
         place = (self.slots, store, folders.shm, folders.spill, self.grace_s, node, self.window)
         objects = f"{str(self.spill).rstrip('/')}/{folders.run_id}" if is_url(self.spill) else ""
@@ -99,6 +99,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
             cluster=self.cluster,
             memory=self.memory or 0,
             worker_memory=self.worker_memory or 0,
+            preload=preload,
         )
 
     def clock(self, backend: Executor) -> Clock | None:

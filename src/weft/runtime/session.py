@@ -71,7 +71,8 @@ class BackendPlace(Struct, frozen=True):
     something has stopped is replaced within `frozen_s` seconds. `given`: the number of workers was asked for. `objects`
     is the URL below which the session spills, "" if it spills to a folder. `cluster` is what a session on Ray wants.
     `memory` are the bytes of values in memory that were asked for, 0 if none were.
-    Tasks in other processes may take `worker_memory` bytes each, without a limit if it is 0.
+    Tasks in other processes may take `worker_memory` bytes each, without a limit if it is 0. Worker processes of this
+    machine share the modules `preload`.
     """
 
     workers: int
@@ -87,6 +88,7 @@ class BackendPlace(Struct, frozen=True):
     cluster: ClusterOptions | None = None
     memory: int = 0
     worker_memory: int = 0
+    preload: tuple[str, ...] = ()
 
 
 def _start_thread(action: Callable[[], None]) -> None:

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from weft.policies.bubbles import alone, apply_cut, batch, cost, efficient, estimates_of, gang, greedy, may_stream
+from weft.policies.bubbles import (
+    CostModel,
+    alone,
+    apply_cut,
+    batch,
+    cost,
+    efficient,
+    estimates_of,
+    gang,
+    greedy,
+    may_stream,
+)
 
 if TYPE_CHECKING:
-    from weft.graph.logical import LogicalGraph
+    from collections.abc import Sequence
+
+    from weft.graph.logical import Edge, LogicalGraph
     from weft.policies.bubbles import Cut
 
 BUBBLES: Final = ("batch", "gang", "greedy", "efficient", "cost")
 """The settings: `weft.policies.bubbles` has a cut of each name."""
+
+WARM: Final = CostModel(cold_s=CostModel().warm_s)
+"""The costs in a session: its workers wait for tasks, so a task outside of a bubble does not wait for its worker."""
 
 
 class FittingBubbles(NamedTuple):
@@ -33,7 +49,7 @@ def fitting(graph: LogicalGraph, setting: str, slots: int) -> FittingBubbles:
     stored: dict[str, str] = {}
     for group in found:
         wanted = sum(tasks[id].tasks for id in group)
-        streams = any(edge.src in group and edge.dst in group and may_stream(graph, edge) for edge in graph.edges)
+        streams = bool(streams_in(graph, group))
         if streams and wanted <= slots:
             groups.append(group)
             continue
@@ -47,6 +63,11 @@ def fitting(graph: LogicalGraph, setting: str, slots: int) -> FittingBubbles:
     return FittingBubbles(tuple(groups), stored)
 
 
+def streams_in(graph: LogicalGraph, group: Sequence[str]) -> list[Edge]:
+    """Return the edges that stream inside of a bubble."""
+    return [edge for edge in graph.edges if edge.src in group and edge.dst in group and may_stream(graph, edge)]
+
+
 def _cut(graph: LogicalGraph, setting: str, slots: int) -> Cut:
     if setting == "batch":
         return batch(graph)
@@ -56,7 +77,7 @@ def _cut(graph: LogicalGraph, setting: str, slots: int) -> Cut:
         return greedy(graph, slots)
     if setting == "efficient":
         return efficient(graph, slots)
-    return cost(graph, slots)
+    return cost(graph, slots, costs=WARM)
 
 
 def with_bubbles(graph: LogicalGraph, groups: Cut) -> LogicalGraph:

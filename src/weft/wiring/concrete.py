@@ -226,6 +226,7 @@ def _processes(at: BackendPlace) -> Executor:
         window=at.window,
         frozen_s=at.frozen_s,
         worker_memory=at.worker_memory,
+        preload=at.preload,
     )
 
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, Unpack
 from weakref import WeakSet, ref
 
 from weft.admin.settings import Settings
@@ -100,6 +100,9 @@ class Session(runtime.EngineSession):
     UsageError: an invalid argument. MissingExtraError: a package of the backend is not installed.
     """
 
+    preload: ClassVar[tuple[str, ...]] = ()
+    """The modules that worker processes on this machine share: they are loaded once, before the workers are forked."""
+
     def __init__(
         self,
         backend: str | Executor = "threads",
@@ -163,7 +166,8 @@ class Session(runtime.EngineSession):
             folders = undo.enter_context(session_folders(options.name, options.spill))
             store = options.store(folders, eviction_key(eviction), threads=backend == "threads")
             undo.callback(store.close)
-            made = make_backend(backend, options.place(store, folders)) if isinstance(backend, str) else backend
+            place = partial(options.place, store, folders, self.preload)
+            made = make_backend(backend, place()) if isinstance(backend, str) else backend
             clock = options.clock(made)
             made.tuning = options.tuning(made.tuning, processes=backend == "processes")
             self._about = options.about(made, given=given)

@@ -1,9 +1,10 @@
 """The nursery: a small process that forks worker processes.
 
-It has one thread and the imports of a worker but none of the user's, so that a fork is quick and safe, and `__main__`
-is never imported again. It is the only parent of workers: it reports the exit of each, kills them together with their
-child processes, and ends with its owner, whose death the kernel reports. If the owner was killed, the nursery removes
-the shared memory that it has left. Its own death ends the workers too.
+It has one thread, the imports of a worker and the modules that the session names for all its workers, but none of the
+user's, so that a fork is quick and safe, and `__main__` is never imported again. It is the only parent of workers: it
+reports the exit of each, kills them together with their child processes, and ends with its owner, whose death the
+kernel reports. If the owner was killed, the nursery removes the shared memory that it has left. Its own death ends the
+workers too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import socket
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -32,20 +34,24 @@ from weft.worker.main import WorkerProcess, flush_output
 from weft.worker.messages import WorkerConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _PR_SET_PDEATHSIG: Final = 1
 _SWEEPS: Final = 100
 _SWEEP_PAUSE_S: Final = 0.05
 
 
-def nursery(control_fd: int, owner: int, shm: str) -> None:
+def nursery(control_fd: int, owner: int, shm: str, preload: Sequence[str]) -> None:
     """Fork workers for process `owner` on requests from the socket `control_fd`, until one of the two ends.
 
-    The folder `shm` of the owner goes with it if it is killed.
+    The folder `shm` of the owner goes with it if it is killed. The modules `preload` are loaded first, so that all
+    workers have them; they may start no thread that a fork would lack.
     """
     control = socket.socket(fileno=control_fd)
     channel = Channel(control)
+    for module in preload:
+        with contextlib.suppress(Exception):  # a task that needs it reports the error
+            import_module(module)
     gc.collect()
     gc.freeze()
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -8,9 +8,10 @@ from itertools import accumulate, chain, groupby, pairwise
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from weft.frontends.sql.fragment import database, interruptible, nothing, tables_in
+from weft.frontends.sql.fragment import arrow_of, database, interruptible, nothing, tables_in
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,7 +38,7 @@ def divide_ranges(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         bounds = bounds_of(told_keys, counts, ranges, params["sampled"])
 
         def keys(positions: Sequence[int]) -> list[bytes]:
-            connection.register(own[0], rows.take(pa.array(positions, pa.int64())).__arrow_c_stream__())
+            connection.register(own[0], rows.take(arrow_of(np.asarray(positions, np.int64))).__arrow_c_stream__())
             found: list[bytes] = connection.execute(params["sql"]).to_arrow_table().column(0).to_pylist()
             return found
 

@@ -2,12 +2,13 @@
 
 import os
 from datetime import date
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from weft.frontends.sql.fragment import LONGEST, database, key_ranges
+from weft.frontends.sql.fragment import LONGEST, PIECE_ROWS, database, key_ranges, run_fragment
 
 DAYS = [date(2020, 1, 1), None, date(1960, 1, 1)]
 
@@ -31,6 +32,32 @@ DAYS = [date(2020, 1, 1), None, date(1960, 1, 1)]
 )
 def test_ranges_hold_all_keys(values, most, ranges):
     assert key_ranges(pa.chunked_array([values[:1], values[1:]], values.type), most) == ranges
+
+
+@pytest.mark.parametrize(("partitions", "together"), [(0, 2), (3, 3), (8, 8), (20, 8)])
+def test_streamed_rows_go_on_in_pieces_that_are_large_for_each_partition(partitions, together):
+    class Writer:
+        def __init__(self):
+            self.sent = []
+
+        def write(self, partition, piece):
+            self.sent.append((partition, piece.num_rows))
+
+    writer = Writer()
+    rows = PIECE_ROWS * together
+    column = f", CAST(i % {partitions} AS USMALLINT)" if partitions else ""
+    params = {"sql": f"SELECT i{column} FROM range({rows + 1}) t(i)", "received": [], "sending": ["edge"]}
+    ctx = SimpleNamespace(
+        params=params | ({"partitions": partitions} if partitions else {}),
+        out=lambda edge: writer,
+        on_cancel=lambda action: None,
+        cancelled=lambda: False,
+    )
+    assert run_fragment(ctx, {}) is None
+    first = writer.sent[: max(1, partitions)]
+    assert [partition for partition, _ in first] == list(range(max(1, partitions)))
+    assert sum(count for _, count in first) == rows
+    assert [count for _, count in writer.sent[len(first) :]] == [1]
 
 
 def test_files_that_have_changed_are_read_by_another_database(tmp_path):
