@@ -264,7 +264,7 @@ def test_all_processes_hold_no_more_than_the_memory_together(backend, name):
     The base is what interpreters and code take: 8 MiB. Two samples in a row must show an excess, since a value that
     moves between two places may be seen in both.
     """
-    limit = 64
+    limit = 40
     held: list[int] = []
     ended = threading.Event()
     compute = SORTED_AND_TRANSFORMED[name]

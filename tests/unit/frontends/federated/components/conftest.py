@@ -26,7 +26,8 @@ def quick_keys(monkeypatch):
     They encrypt hundreds of numbers here, and not hundreds of thousands. Exponents have the same bits as in the
     product, whose tables and primes are those of the tests of ciphers.
     """
-    find, numbers = paillier._prime_with_factor, defaultdict[int, count[int]](count)
+    find = paillier._prime_with_factor
+    numbers: defaultdict[int, count[int]] = defaultdict(count)
 
     def known(bits):
         place = bits, next(numbers[bits])
