@@ -7,7 +7,8 @@ BIN := .venv/bin
 FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
 # Two for each core, since many tests wait for processes; each takes 1 GB.
 TESTERS = $(shell $(BIN)/python -c 'import os; print(min(6, 2 * (os.cpu_count() or 1)))')
-SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py tests/integration/test_cluster_kills.py tests/soak)
+SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py tests/integration/test_cluster_kills.py \
+  tests/unit/tensor/test_sparse.py tests/unit/tensor/test_coordinates.py tests/soak)
 
 # Tests start hundreds of processes: without compiled modules each takes a second instead of a fifth.
 export PYTHONDONTWRITEBYTECODE :=

@@ -92,6 +92,13 @@ def processes_of_the_test():
         yield
 
 
+@pytest.fixture(scope="module")
+def few_objects():
+    """Exempt from the garbage collector what is there, for tests that call it or list the objects that it knows."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def seed(request, record_property) -> int:
     """A seed of the test's own, a fresh one in `make soak`, or WEFT_SEED to repeat a failure, which prints it."""

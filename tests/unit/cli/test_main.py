@@ -155,8 +155,9 @@ def test_the_exit_code_is_right_where_nothing_can_be_written(tmp_path, words, co
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("encoding", "unbuffered"), [("ascii", ""), ("ascii", "1"), ("latin-1", ""), ("cp1252", "1"), ("utf-8", "")]
+)
 def test_letters_that_the_encoding_of_the_output_lacks_are_escaped(tmp_path, encoding, unbuffered):
     def told(*words: str) -> str:
         done = subprocess.run(

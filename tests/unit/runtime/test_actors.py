@@ -9,24 +9,15 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 import weft
-from tests.unit.backends.test_relay import Line
-from weft.backends.cluster import Cluster
-from weft.backends.cluster_nodes import NodeNetwork
-from weft.backends.relay import RelayEntrance
 from weft.model.errors import ActorEndedError, ConflictError, ForbiddenError, TaskError, UsageError
 from weft.store.handshake import Credentials, prove
 from weft.store.peers import PeerReader
 from weft.store.tls import NEEDS_TLS
-from weft.testing.local_nodes import LocalNodes
-from weft.wiring import concrete
 from weft.worker import actors
 from weft.worker.actor_gateway import PortEntrance, lend_to_machines, take_back
 from weft.worker.actors import GATEWAY, PURPOSE, ActorAddress, new_address
@@ -86,72 +77,6 @@ class Meeting:
 def add_each(item: int, counter: weft.ActorHandle) -> int:
     counter.add(item)
     return int(counter.add(0).result(PATIENCE_S))
-
-
-class RelayedCluster(Cluster):
-    """Nodes that the program reaches by a relay, as they do the program."""
-
-    line: ClassVar[Line]
-
-    def _entrance(self):
-        return RelayEntrance(self.line.near, lambda: self.line.far.listen("127.0.0.1"))
-
-
-@pytest.fixture(params=["threads", "processes", "cluster", "relay"])
-def session(request, monkeypatch) -> Iterator[weft.Session]:
-    if request.param in ("cluster", "relay"):
-        with ExitStack() as undo:
-            nodes = undo.enter_context(LocalNodes(2, 1, grace_s=0.5))
-            kind, network = Cluster, None
-            if request.param == "relay":
-                line = Line()
-                undo.callback(line.close)
-                monkeypatch.setattr(RelayedCluster, "line", line, raising=False)
-                kind, network = RelayedCluster, NodeNetwork(Credentials(nodes.secret), line.near.dial)
-            monkeypatch.setattr(socket, "gethostname", lambda: "program")  # the nodes are on another machine
-            make = lambda at: kind(nodes.nodes, nodes.secret, at.store, grace_s=at.grace_s, network=network)  # noqa: E731
-            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
-            with weft.Session("cluster", backups=False) as opened:
-                yield opened
-        return
-    with weft.Session(request.param, workers=2, grace_s=0.5, backups=False) as opened:  # a second attempt calls again
-        yield opened
-
-
-def test_tasks_and_the_program_call_one_object(session):
-    counter = session.actor(Counter, 100)
-    sums = session.map(add_each, range(10), params={"counter": counter}).results()
-    assert counter.add(0).result(PATIENCE_S) == 145
-    assert max(sums) == 145
-    with pytest.raises(AttributeError, match="no method 'ad'"):
-        counter.ad()
-    assert repr(counter) == "<actor Counter>"
-
-
-@pytest.mark.parametrize("session", ["processes", "cluster", "relay"], indirect=True)
-def test_an_actor_with_a_core_runs_in_a_worker_and_begins_again_after_its_death(session):
-    counter = session.actor(Counter, 100, resources=weft.Resources(cpu=1), restarts=1)
-    first = counter.where().result(PATIENCE_S)
-    assert first != os.getpid()
-    sums = session.map(add_each, range(10), params={"counter": counter}).results()
-    assert max(sums) == counter.add(0).result(PATIENCE_S) == 145
-    with pytest.raises(ActorEndedError, match="before it answered die"):
-        counter.die().result(PATIENCE_S)
-    assert counter.add(1).result(PATIENCE_S) == 101  # a new object
-    assert counter.where().result(PATIENCE_S) != first
-    weft.stop_actor(counter)
-    with pytest.raises(ActorEndedError, match=r"the actor Counter has ended: .*stopped"):
-        counter.add(1).result(PATIENCE_S)
-
-
-def test_an_actor_of_a_graph_lives_as_long_as_its_consumers(session):
-    g = weft.Graph("served")
-    node, counter = weft.add_actor(g, Counter, options={"name": "sum", "kwargs": {"start": 5}})
-    sums = g.map(add_each, range(4), node, params={"counter": counter}, name="worker")
-    results = session.run(g, timeout_s=PATIENCE_S, progress=False)
-    assert max(results[sums]) == 11
-    with pytest.raises(ActorEndedError, match="the actor sum has ended: it was stopped"):
-        counter.add(1).result(PATIENCE_S)
 
 
 def test_the_calls_of_a_thread_run_in_their_order_and_errors_keep_their_class():
@@ -288,13 +213,6 @@ def until_gone(folder: Path) -> None:
         time.sleep(0.01)
 
 
-def test_an_actor_lives_on_without_its_handle(session):
-    answer = session.actor(Counter, 4).add(1)
-    assert answer.result(PATIENCE_S) == 5
-    with pytest.raises(ActorEndedError, match="its constructor raised TypeError"):
-        session.actor(Counter, 1, 2, 3).add(1).result(PATIENCE_S)
-
-
 def test_a_call_returns_at_once_and_waits_for_the_actor_to_begin():
     own = weft.Resources(cpu=1)
     with weft.Session(workers=1, grace_s=0.5) as session:
@@ -309,14 +227,6 @@ def test_a_call_returns_at_once_and_waits_for_the_actor_to_begin():
         waits = third.add(1)
         assert not waits.done()
     assert waits.result(0) == 1  # at the end of the session it got the core of the second
-
-
-def test_a_graph_with_an_actor_runs_again_with_a_new_object(session):
-    g = weft.Graph("again")
-    node, counter = weft.add_actor(g, Counter, 5)
-    sums = g.map(add_each, [1, 2], node, params={"counter": counter}, name="worker")
-    for _ in range(5):
-        assert max(session.run(g, timeout_s=PATIENCE_S, progress=False)[sums]) == 8
 
 
 def test_two_runs_of_a_graph_with_an_actor_do_not_share_it():

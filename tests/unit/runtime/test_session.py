@@ -17,7 +17,7 @@ from weft.engine.physical import Stage
 from weft.model.errors import NotFoundError, ProgramError, TaskError, UsageError
 from weft.runtime.loop import Loop
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_objects")]
 
 DEADLINE_S = 180.0
 

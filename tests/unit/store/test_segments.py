@@ -15,6 +15,8 @@ from weft.store import codec, segments, tiers
 from weft.store.segments import SegmentWriter
 from weft.worker.run import InputLostError
 
+pytestmark = pytest.mark.usefixtures("few_objects")
+
 LINUX = sys.platform == "linux"
 
 

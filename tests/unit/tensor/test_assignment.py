@@ -42,7 +42,7 @@ def any_index(data, shape):
     return tuple(made)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_what_is_assigned_is_what_numpy_assigns(session, data):
     shape = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple))
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_refused_at_the_assignment_as_by_numpy(index, value
     assert own == numpys
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_what_numpy_refuses_is_refused_at_the_assignment_and_changes_nothing(data):
     shape = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple))

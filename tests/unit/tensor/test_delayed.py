@@ -8,12 +8,6 @@ import weft.tensor as wt
 from weft.model.errors import TaskError
 
 
-@pytest.fixture(params=["threads", "processes"])
-def session(request):
-    with wt.Session(backend=request.param, workers=2) as made:
-        yield made
-
-
 def twos(n):
     return np.full(n, 2.0)
 

@@ -1120,7 +1120,7 @@ NUMBER = st.one_of(
 )
 
 
-@hypothesis.settings(deadline=None, max_examples=400)
+@hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(
     start=NUMBER,
     stop=NUMBER,

@@ -1,5 +1,6 @@
 """Sparse matrices in chunks equal SciPy's and NumPy's, however they are cut."""
 
+import os
 import pickle
 import random
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ from weft.frontends.tensors.compiler import compile_nodes
 from weft.model.errors import CapacityError, MissingExtraError
 
 sp: Any = pytest.importorskip("scipy.sparse", reason="SciPy is not installed: pip install 'weft[scipy]'")
-COUNT = 25
+COUNT = {"fast": 4, "soak": 250}.get(os.environ.get("HYPOTHESIS_PROFILE", "ci"), 8)
 
 
 def drawn(rng: random.Random, shape: Any, dtype: Any = None) -> Any:
@@ -89,7 +90,7 @@ CALLS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_sparse_arrays_equal_those_of_scipy(name, session, seed):
-    draws = 2 if session.apart else COUNT if session.direct else 8  # the arithmetic is the same everywhere
+    draws = 1 if session.apart else COUNT if session.direct else 2  # the arithmetic is the same everywhere
     for number in range(seed, seed + draws):
         rng = random.Random(number)
         shape = rng.randint(4, 9), rng.randint(4, 9)
@@ -144,14 +145,13 @@ FUNCTIONS: dict[str, Any] = {
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("of", ["weft", "numpy"])
-def test_functions_take_sparse_arrays(name, of, seed):
+def test_functions_of_both_names_take_sparse_arrays(name, seed):
     for number in range(seed, seed + COUNT):
         rng = random.Random(number)
         shape = rng.randint(4, 9), rng.randint(4, 9)
         a, b = drawn(rng, shape, "f8"), drawn(rng, shape, "f8")
         x = np.arange(float(shape[1]))
-        found = FUNCTIONS[name](wt if of == "weft" else np, cut(a, rng), cut(b, rng), x)
+        found = FUNCTIONS[name](wt if number % 2 else np, cut(a, rng), cut(b, rng), x)
         wanted = FUNCTIONS[name](np, a.toarray(), b.toarray(), x)
         same(found, wanted, f"repeat with WEFT_SEED={number}: {name} {shape}")
 
@@ -225,7 +225,7 @@ def test_sparse_arrays_equal_dense_ones(name, seed):
 
 
 def test_chunks_change_and_become_dense_and_sparse_again(seed, session):
-    for number in range(seed, seed + COUNT // 3):
+    for number in range(seed, seed + COUNT // 2):
         rng = random.Random(number)
         a = drawn(rng, (7, 8))
         made = cut(a, rng).rechunk(chunks(rng, a.shape))

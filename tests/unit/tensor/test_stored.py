@@ -16,7 +16,7 @@ from weft.frontends.tensors.arrays.chunkwise import map_chunk
 from weft.model.errors import ConflictError
 from weft.store.blocks import BlockManager
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_objects")]
 
 MEGA = 2**20
 

@@ -32,12 +32,6 @@ pytestmark = pytest.mark.slow
 X = np.random.default_rng(3).random((20, 14))
 
 
-@pytest.fixture(params=["threads", "processes"])
-def session(request):
-    with wt.Session(backend=request.param, workers=2) as made:
-        yield made
-
-
 @pytest.fixture
 def h5py():
     return pytest.importorskip("h5py", reason="h5py is not installed: pip install 'weft[hdf5]'")

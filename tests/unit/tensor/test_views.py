@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import weft.tensor as wt
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_objects")]
 
 VIEWS = [
     lambda xp, x, n: x[n % x.shape[0] :],
@@ -52,7 +52,7 @@ def assigned(x, how, n):
         np.add(x, n, out=x)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_what_is_assigned_is_seen_wherever_numpy_shows_it(data):
     order = data.draw(st.sampled_from("CF"))

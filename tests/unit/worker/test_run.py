@@ -87,6 +87,7 @@ def test_a_lease_reads_its_pieces_however_many_tasks_it_has(tasks, kind):
     assert ran(body, 6, 6 + tasks).values == [[(row, part) for row in range(5)] for part in range(6, 6 + tasks)]
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_pieces_are_read_without_an_object_for_each_row():
     """A list for each row calls the garbage collector once in 700 rows, and it visits all of their pieces."""
     tracked: list[int] = []

@@ -55,7 +55,6 @@ _WHOLE: Final = "iuO"
 """The kinds of arrays of integers; those of objects have integers of any size."""
 _MOST_DRAWN: Final = 50_000
 """The encryptions whose randomness is kept: 25 MB with a key of 2,048 bits."""
-_MASK: Final = (1 << _WINDOW) - 1
 
 
 class PaillierKey:
@@ -114,10 +113,11 @@ class PaillierKey:
     def _fresh(self) -> tuple[mpz, mpz]:
         """Draw a random n-th residue `a (1 + n s)`, with `a` below n^2."""
         table, n2 = self._table, self.n2
+        mask = len(table[0]) - 1
         digits = memoryview(secrets.token_bytes(2 * len(table))).cast("H")
         low, total = mpz(1), mpz(0)
         for row, digit in zip(table, digits, strict=True):
-            factor, added = row[digit & _MASK]
+            factor, added = row[digit & mask]
             low = low * factor % n2
             total += added
         return low, total
