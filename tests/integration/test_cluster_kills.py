@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import weft
 import weft.tensor as wt
-from tests.integration.killed_programs import (
+from tests.integration.node_tasks import (
     asks,
     double,
     doubled,
@@ -119,7 +119,7 @@ def answers_of_a_service(session):
     """A gang around a service: one asks it, one adds up what that streams, one waits for the sum."""
     graph = Graph("service")
     service = graph.service(serves_squares, n=1, name="squares")
-    source = graph.task(asks, service, name="asks", params={"deadline_s": DEADLINE_S})
+    source = graph.task(asks, service, name="asks")
     blocks = one_to_one(source, name="blocks", concurrent=True, storage=Storage.EPHEMERAL)
     total = graph.task(totals, blocks, name="total")
     last = graph.task(doubled, gather(total, name="totals", concurrent=True), name="last").keep()
