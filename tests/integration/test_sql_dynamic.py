@@ -29,11 +29,11 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def numbers(folder):
-    """300 files of 3 rows: many more than a limit may read."""
+    """100 files of 3 rows: many more than a limit may read."""
     inside = folder / "numbers"
     inside.mkdir()
     with duckdb.connect() as connection:
-        for part in range(300):
+        for part in range(100):
             rows = f"SELECT i, i % 7 AS k, {part} AS part FROM range({3 * part}, {3 * part + 3}) t(i)"
             connection.execute(f"COPY ({rows}) TO '{inside}/{part:04}.parquet' (FORMAT parquet)")
     return str(inside)
@@ -250,7 +250,7 @@ def test_a_worker_that_hangs_holds_no_query_up(numbers):
 
 def test_an_exchange_larger_than_the_memory_is_spilled(tmp_path):
     with duckdb.connect() as connection:
-        rows = "SELECT i, hash(i) AS a, hash(i + 1) AS b, i % 1000 AS k FROM range(2000000) t(i)"
+        rows = "SELECT i, hash(i) AS a, hash(i + 1) AS b, i % 1000 AS k FROM range(1000000) t(i)"
         connection.execute(f"COPY ({rows}) TO '{tmp_path}/big.parquet' (FORMAT parquet, ROW_GROUP_SIZE 100000)")
     with weft.SqlContext(workers=2, mode="stages", memory="16MiB") as context:
         context.register("big", tmp_path / "big.parquet")
