@@ -293,6 +293,11 @@ def store(request, shop):
         yield made
 
 
+MOSTLY_ON_THREADS = pytest.mark.parametrize(
+    "store", ["threads", pytest.param("processes", marks=pytest.mark.soak)], indirect=True, scope="module"
+)
+"""For tests of more combinations of what others try on processes, too."""
+
 GROUPED = """
     SELECT count(*), sum(items.n) FROM items JOIN (SELECT o, sum(p) AS s FROM orders GROUP BY o HAVING {having}) f
     ON items.o = f.o
@@ -324,6 +329,7 @@ NESTED = """
 """
 
 
+@MOSTLY_ON_THREADS
 @pytest.mark.parametrize("first", ["= 7", ">= 0"])
 @pytest.mark.parametrize(("second", "b"), [("= 14", "copied"), (">= 0", "exchanged")])
 def test_joins_of_which_each_has_two_plans_are_nested(store, first, second, b):
@@ -344,6 +350,7 @@ CHAINED = """
 """
 
 
+@MOSTLY_ON_THREADS
 @pytest.mark.parametrize(("first", "a"), [("= 7", "copied"), (">= 0", "exchanged")])
 @pytest.mark.parametrize(("second", "b"), [("< 3", "copied"), (">= 0", "exchanged")])
 def test_a_side_that_has_two_plans_is_measured_over_both(store, first, a, second, b):
@@ -387,6 +394,7 @@ def test_nothing_of_the_other_side_starts_if_a_side_has_no_rows(store):
         assert all(not started(run, f"stage_{number}") for number in scans)
 
 
+@MOSTLY_ON_THREADS
 @pytest.mark.parametrize(
     ("text", "table", "read"),
     [
