@@ -18,7 +18,7 @@ class AtAServer(Project):
 
 
 @pytest.fixture
-def places(tmp_path, postgresql_url) -> list[Project]:
+def places(tmp_path, postgresql_url) -> list[AtAServer]:
     """Projects with state folders of their own and one index; the step waits for a file `go` beside them."""
     command = f"echo x >> {tmp_path}/ran; until test -e {tmp_path}/go; do sleep 0.02; done; echo made > {{{{out}}}}"
     step: dict[str, Any] = {"command": command, "artifacts": {"output": ["out"]}, "cache": {"enable": True}}
