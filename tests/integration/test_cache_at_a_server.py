@@ -11,14 +11,20 @@ from tests.integration.places import DEADLINE_S, Project, until
 COUNT = 2
 
 
+class AtAServer(Project):
+    """A project whose command lines use a PostgreSQL server: to load the driver takes them longer than all else."""
+
+    loaded = ("sqlalchemy.dialects.postgresql.pg8000", "pg8000.dbapi")
+
+
 @pytest.fixture
-def places(tmp_path, postgresql_url) -> list[Project]:
+def places(tmp_path, postgresql_url) -> list[AtAServer]:
     """Projects with state folders of their own and one index; the step waits for a file `go` beside them."""
     command = f"echo x >> {tmp_path}/ran; until test -e {tmp_path}/go; do sleep 0.02; done; echo made > {{{{out}}}}"
     step: dict[str, Any] = {"command": command, "artifacts": {"output": ["out"]}, "cache": {"enable": True}}
     made = []
     for number in range(COUNT):
-        place = Project(tmp_path / str(number))
+        place = AtAServer(tmp_path / str(number))
         place.environ["WEFT_CACHE_INDEX"] = postgresql_url
         place.write({"make": step})
         made.append(place)

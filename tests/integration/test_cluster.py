@@ -1,9 +1,7 @@
 """Sessions whose workers run at nodes over the network: values, losses, and what is left at the end."""
 
 import os
-import signal
 import socket
-import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,32 @@ import pytest
 
 import weft
 import weft.tensor as wt
+from tests.integration.node_tasks import (
+    DEADLINE_S,
+    MIB,
+    bytes_below,
+    counted,
+    dies_once,
+    double,
+    fails,
+    filled,
+    later,
+    leaves_mark,
+    meets,
+    met_place,
+    most_bytes_of_writer,
+    reads_late,
+    row,
+    slow_row,
+    streamed,
+    streams_and_tells,
+    sum_of_all,
+    sum_of_both,
+    summed,
+    totals,
+    until,
+    waits_for,
+)
 from weft import Graph, Storage, gather, one_to_one, shuffle
 from weft.backends import node_messages as messages
 from weft.backends.cluster import Cluster
@@ -24,130 +48,6 @@ from weft.store.folders import shm_root, user_root
 from weft.store.handshake import prove
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
-
-DEADLINE_S = 180.0
-MIB = 1 << 20
-
-
-def double(x):
-    return 2 * x
-
-
-def row(x):
-    return [np.full(20_000, 100 * x + part, float) for part in range(8)]
-
-
-def slow_row(x):
-    time.sleep(0.01)
-    return row(x)
-
-
-def summed(pieces):
-    return float(sum(piece.sum() for piece in pieces))
-
-
-def filled(x):
-    return np.full(MIB // 8, float(x))
-
-
-def place_of(values):
-    """The process of this node's parent and the file of shared memory that the first value lies in."""
-    at = values[0].__array_interface__["data"][0]
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        begin, _, end = line.split()[0].partition("-")
-        if int(begin, 16) <= at < int(end, 16):
-            return os.getppid(), line.split(maxsplit=5)[5:]
-    raise AssertionError("a value lies outside memory")
-
-
-def met_place(x, values, marks, count):
-    """Where a value lies, once tasks run in `count` processes at a time."""
-    Path(marks, str(os.getpid())).touch()
-    until(lambda: len(os.listdir(marks)) >= count)
-    assert [value[0] for value in values] == list(range(len(values)))
-    return place_of(values)
-
-
-def meets(x, marks, count):
-    """Wait until tasks run at `count` nodes, and return the process that has started this worker."""
-    Path(marks, str(os.getppid())).touch()
-    until(lambda: len(os.listdir(marks)) >= count)
-    return os.getppid()
-
-
-def sum_of_all(x, values):
-    return x + summed(values)
-
-
-def streamed(ctx, inputs):
-    """Stream blocks of one MiB, of values of their own."""
-    for at in range(ctx.params["n"]):
-        ctx.out("blocks").write(0, filled(1000 * ctx.index + at))
-
-
-def most_bytes_of_writer(ctx, inputs):
-    """Read all blocks; return the place of each of the two sides, and the most bytes of shared memory at the writer."""
-    most, count = 0, 0
-    for values in inputs["blocks"]:
-        assert values[0] == count
-        most, count = max(most, bytes_below(ctx.params["folder"])), count + 1
-    return os.getppid(), count, most
-
-
-def streams_and_tells(ctx, inputs):
-    """Stream some blocks, and say where."""
-    streamed(ctx, inputs)
-    Path(ctx.params["marks"], "source").write_text(str(os.getppid()))
-
-
-def reads_late(ctx, inputs):
-    """Read the first block of a stream, and the others once they are told to be gone."""
-    blocks = iter(inputs["blocks"])
-    total = next(blocks)[0]
-    Path(ctx.params["marks"], "reading").touch()
-    until(lambda: Path(ctx.params["marks"], "gone").exists())
-    return total + sum(values[0] for values in blocks)
-
-
-def totals(ctx, inputs):
-    """The sum of the first values of all blocks of a stream, a little after each came."""
-    total = 0.0
-    for values in inputs["blocks"]:
-        total += values[0]
-        time.sleep(0.002)
-    return total
-
-
-def counted(x, marks):
-    """Return a large value, and note that it was made."""
-    with open(Path(marks, str(x)), "a") as file:
-        file.write("made\n")
-    return filled(x)
-
-
-def later(x, marks):
-    """Wait for the mark "on"."""
-    until(lambda: Path(marks, "on").exists())
-    return float(x.sum())
-
-
-def dies_once(x, marks):
-    mark = Path(marks, str(x))
-    if x == 3 and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return x
-
-
-def fails(x):
-    raise KeyError(x)
-
-
-def until(condition):
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -166,14 +66,6 @@ def shared_folder(process):
 def shared_bytes(process):
     """The bytes of values in the shared memory of a node."""
     return bytes_below(shared_folder(process))
-
-
-def bytes_below(folder):
-    found = 0
-    for path in Path(folder).glob("*.chunks"):
-        with suppress(FileNotFoundError):  # it is being removed
-            found += path.stat().st_size
-    return found
 
 
 def test_tasks_run_at_all_nodes_and_large_values_stay_there(nodes, tmp_path):
@@ -312,21 +204,6 @@ def test_blocks_lost_with_the_node_of_an_ended_writer_are_streamed_again(monkeyp
             assert run.result(DEADLINE_S).value(sink) == sum(range(12))
             assert isinstance(session.executor, Watched)
             assert len(session.executor.tiers) > 12
-
-
-def leaves_mark(x, marks):
-    """Leave a mark for each attempt; its name ends with the parent of this worker."""
-    Path(marks, f"{x}-{time.monotonic_ns()}-{os.getppid()}").touch()
-    return x
-
-
-def waits_for(x, path):
-    until(lambda: os.path.exists(path))
-    return x
-
-
-def sum_of_both(made, late):
-    return sum(made) + sum(late)
 
 
 def test_values_that_the_session_holds_outlive_their_node(nodes, tmp_path):

@@ -6,7 +6,6 @@ nodes is tried more widely, and more cheaply, by `tests.simulation.clusters`.
 
 import os
 import random
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -21,6 +20,17 @@ from msgspec.structs import replace
 
 import weft
 import weft.tensor as wt
+from tests.integration.node_tasks import (
+    asks,
+    double,
+    doubled,
+    serves_squares,
+    slow_row,
+    slow_sum,
+    streamed,
+    summed,
+    totals,
+)
 from tests.integration.places import DEADLINE_S, Project, until
 from weft import Graph, Storage, gather, one_to_one, shuffle, wiring
 from weft.backends.cluster import Cluster
@@ -78,47 +88,10 @@ def _is_removed(pid):
     return not list(user_root(shm_root()).glob(f"node-{pid}-*"))
 
 
-def row(x):
-    return [np.full(20_000, 100 * x + part, float) for part in range(8)]
-
-
-def slow_row(x):
-    time.sleep(0.01)
-    return row(x)
-
-
-def slow_sum(x):
-    time.sleep(0.01)
-    return x
-
-
-def summed(pieces):
-    return float(sum(piece.sum() for piece in pieces))
-
-
-def double(x):
-    return 2 * x
-
-
 def graph_of_doubles():
     graph = Graph("after")
     graph.map(double, range(100))
     return graph
-
-
-def streamed(ctx, inputs):
-    """Stream blocks of one MiB, of values of their own."""
-    for at in range(ctx.params["n"]):
-        ctx.out("blocks").write(0, np.full(1 << 17, float(1000 * ctx.index + at)))
-
-
-def totals(ctx, inputs):
-    """The sum of the first values of all blocks of a stream, a little after each came."""
-    total = 0.0
-    for values in inputs["blocks"]:
-        total += values[0]
-        time.sleep(0.002)
-    return total
 
 
 def sums_of_a_shuffle(session):
@@ -140,34 +113,6 @@ def totals_of_streams(session):
 
 def wanted_of_streams():
     return [sum(range(12)), 12_000 + sum(range(12))]
-
-
-def serves_squares(ctx, inputs):
-    """Answer each number that comes with its square."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.02)
-        ctx.emit("endpoint", server.getsockname()[1])
-        while not ctx.cancelled():
-            with suppress(TimeoutError), server.accept()[0] as caller:
-                caller.sendall(b"%d" % int(caller.recv(100)) ** 2)
-
-
-def asks(ctx, inputs):
-    """Stream the squares of numbers, in blocks that stay at their node."""
-    for at in range(30):
-        answer = b""
-        while not answer and not ctx.cancelled():
-            (port,) = ctx.endpoints("squares")
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
-                sock.sendall(b"%d" % at)
-                answer = sock.recv(100)
-            time.sleep(0.003)
-        ctx.out("blocks").write(0, np.full(10_000, float(answer)))
-
-
-def doubled(ctx, inputs):
-    """Read the value of a task that may still run."""
-    return [2 * value for value in inputs["totals"]]
 
 
 def answers_of_a_service(session):

@@ -6,16 +6,15 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import weft
 from tests.fixtures.certificates import Authority
+from tests.integration.node_tasks import DEADLINE_S, MIB, double, filled, meets, row, summed
 from weft import Graph, gather, shuffle
 from weft.backends.cluster import Cluster
 from weft.backends.node_link import PURPOSE
@@ -25,34 +24,6 @@ from weft.store.handshake import Credentials
 from weft.store.tls import TlsFiles, check_files, check_grpc
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
-
-DEADLINE_S = 180.0
-MIB = 1 << 20
-
-
-def double(x):
-    return 2 * x
-
-
-def filled(x):
-    return np.full(MIB // 8, float(x))
-
-
-def row(x):
-    return [np.full(20_000, 100 * x + part, float) for part in range(8)]
-
-
-def summed(pieces):
-    return float(sum(piece.sum() for piece in pieces))
-
-
-def meets(x, marks, count):
-    Path(marks, str(os.getppid())).touch()
-    end = time.monotonic() + DEADLINE_S
-    while len(os.listdir(marks)) < count:
-        assert time.monotonic() < end
-        time.sleep(0.005)
-    return os.getppid()
 
 
 @pytest.fixture(scope="module")

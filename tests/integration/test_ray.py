@@ -20,6 +20,22 @@ import pytest
 import weft
 import weft.remote
 import weft.tensor as wt
+from tests.integration.node_tasks import (
+    DEADLINE_S,
+    Total,
+    adds,
+    after,
+    counted,
+    double,
+    fibonacci,
+    marked_row,
+    meets,
+    parent,
+    row,
+    slow_row,
+    summed,
+    until,
+)
 from tests.integration.ray_clusters import running_cluster
 from tests.started import start
 from weft import Graph, Storage, gather, shuffle
@@ -31,44 +47,6 @@ ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 PREEMPTION = 2
 """The reason of Ray's DrainNodeReason that cannot be rejected."""
-DEADLINE_S = 180.0
-
-
-def double(x):
-    return 2 * x
-
-
-def meets(x, marks, count):
-    """Wait until tasks run at `count` machines, and return the process that has started this worker."""
-    Path(marks, str(os.getppid())).touch()
-    until(lambda: len(os.listdir(marks)) >= count)
-    return os.getppid()
-
-
-def row(x):
-    return [np.full(20_000, 100 * x + part, float) for part in range(4)]
-
-
-def slow_row(x):
-    time.sleep(0.02)
-    return row(x)
-
-
-def summed(pieces):
-    return float(sum(piece.sum() for piece in pieces))
-
-
-def fibonacci(n):
-    from weft.remote import spawn
-
-    return n if n < 2 else sum(spawn(fibonacci, (n - at,)).fetch() for at in (1, 2))
-
-
-def until(condition):
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -89,27 +67,12 @@ def test_graphs_run_at_all_machines(cluster, tmp_path):
         graph = Graph("all")
         doubles = graph.map(double, range(1000)).keep()
         places = graph.map(meets, range(2), params={"marks": str(tmp_path), "count": 2}).keep()
-        sums = graph.add(summed, shuffle(graph.map(row, range(12))), n=4).keep()
+        sums = graph.add(summed, shuffle(graph.map(row, range(12), params={"parts": 4})), n=4).keep()
         results = session.run(graph)
         assert results[doubles] == [2 * x for x in range(1000)]
         assert len(set(results[places])) == 2
         assert results[sums] == [sum(20_000.0 * (100 * x + part) for x in range(12)) for part in range(4)]
     assert not ray.is_initialized()
-
-
-class Total:
-    """A number to which tasks of all machines add."""
-
-    def __init__(self):
-        self.value = 0
-
-    def add(self, more):
-        self.value += more
-        return self.value
-
-
-def adds(item, total):
-    return total.add(item).result(DEADLINE_S)
 
 
 def test_tasks_of_all_machines_call_an_actor(cluster, monkeypatch):
@@ -169,7 +132,7 @@ def test_a_machine_that_leaves_and_one_that_joins(cluster):
     with weft.Session("ray") as session:
         assert len(session.executor.provider.nodes()) == 3
         graph = Graph("leaves")
-        sums = graph.add(summed, shuffle(graph.map(slow_row, range(60))), n=4)
+        sums = graph.add(summed, shuffle(graph.map(slow_row, range(60), params={"parts": 4})), n=4)
         total = graph.add(sum, gather(sums)).keep()
         run = session.submit(graph)
         until(lambda: sum(row.finished for row in run.view().vertices) >= 20 or run.done)
@@ -204,20 +167,6 @@ def test_custom_resources_of_machines_are_those_of_nodes(cluster):
             session.run(more)
         assert ray.available_resources().get("licence", 0) == 0  # its placement group has it
     cluster.remove_node(third)
-
-
-def parent(x):
-    return os.getppid()
-
-
-def marked_row(x, marks):
-    Path(marks, f"{x}-{os.urandom(4).hex()}").touch()
-    return row(x)
-
-
-def after(pieces, marks):
-    until(lambda: Path(marks, "lost").exists())
-    return summed(pieces)
 
 
 def test_outputs_of_durable_edges_outlive_their_machine(cluster, tmp_path):
@@ -263,18 +212,11 @@ def test_a_machine_that_cannot_be_used_is_said_and_keeps_its_cores(cluster, monk
         cluster.remove_node(third)
 
 
-def made(x, marks):
-    """Return a large value, and note that it was made."""
-    with open(Path(marks, str(x)), "a") as file:
-        file.write("made\n")
-    return np.full(20_000, float(x))
-
-
 def test_a_machine_that_ray_drains_is_left_with_its_values(cluster, tmp_path):
     third = cluster.add_node(num_cpus=1)
     with weft.Session("ray") as session:
         graph = Graph("drains")
-        rows = graph.map(made, range(30), params={"marks": str(tmp_path)}).keep()
+        rows = graph.map(counted, range(30), params={"marks": str(tmp_path)}).keep()
         run = session.submit(graph)
         results = run.result(DEADLINE_S)
         client = ray._private.worker.global_worker.gcs_client

@@ -29,11 +29,11 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def numbers(folder):
-    """300 files of 3 rows: many more than a limit may read."""
+    """100 files of 3 rows: many more than a limit may read."""
     inside = folder / "numbers"
     inside.mkdir()
     with duckdb.connect() as connection:
-        for part in range(300):
+        for part in range(100):
             rows = f"SELECT i, i % 7 AS k, {part} AS part FROM range({3 * part}, {3 * part + 3}) t(i)"
             connection.execute(f"COPY ({rows}) TO '{inside}/{part:04}.parquet' (FORMAT parquet)")
     return str(inside)
@@ -250,7 +250,7 @@ def test_a_worker_that_hangs_holds_no_query_up(numbers):
 
 def test_an_exchange_larger_than_the_memory_is_spilled(tmp_path):
     with duckdb.connect() as connection:
-        rows = "SELECT i, hash(i) AS a, hash(i + 1) AS b, i % 1000 AS k FROM range(2000000) t(i)"
+        rows = "SELECT i, hash(i) AS a, hash(i + 1) AS b, i % 1000 AS k FROM range(1000000) t(i)"
         connection.execute(f"COPY ({rows}) TO '{tmp_path}/big.parquet' (FORMAT parquet, ROW_GROUP_SIZE 100000)")
     with weft.SqlContext(workers=2, mode="stages", memory="16MiB") as context:
         context.register("big", tmp_path / "big.parquet")
@@ -293,6 +293,11 @@ def store(request, shop):
         yield made
 
 
+MOSTLY_ON_THREADS = pytest.mark.parametrize(
+    "store", ["threads", pytest.param("processes", marks=pytest.mark.soak)], indirect=True, scope="module"
+)
+"""For tests of more combinations of what others try on processes, too."""
+
 GROUPED = """
     SELECT count(*), sum(items.n) FROM items JOIN (SELECT o, sum(p) AS s FROM orders GROUP BY o HAVING {having}) f
     ON items.o = f.o
@@ -324,6 +329,7 @@ NESTED = """
 """
 
 
+@MOSTLY_ON_THREADS
 @pytest.mark.parametrize("first", ["= 7", ">= 0"])
 @pytest.mark.parametrize(("second", "b"), [("= 14", "copied"), (">= 0", "exchanged")])
 def test_joins_of_which_each_has_two_plans_are_nested(store, first, second, b):
@@ -344,6 +350,7 @@ CHAINED = """
 """
 
 
+@MOSTLY_ON_THREADS
 @pytest.mark.parametrize(("first", "a"), [("= 7", "copied"), (">= 0", "exchanged")])
 @pytest.mark.parametrize(("second", "b"), [("< 3", "copied"), (">= 0", "exchanged")])
 def test_a_side_that_has_two_plans_is_measured_over_both(store, first, a, second, b):
@@ -387,6 +394,7 @@ def test_nothing_of_the_other_side_starts_if_a_side_has_no_rows(store):
         assert all(not started(run, f"stage_{number}") for number in scans)
 
 
+@MOSTLY_ON_THREADS
 @pytest.mark.parametrize(
     ("text", "table", "read"),
     [
