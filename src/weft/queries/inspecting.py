@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeVar
 
 import duckdb
 
@@ -28,6 +28,8 @@ from weft.store.remote import opened, shown
 
 if TYPE_CHECKING:
     from weft.frontends.sql.tables import FileTable
+
+K = TypeVar("K")
 
 KEPT: Final = 64
 """The tables whose inspection is kept while their files do not change, at most."""
@@ -382,7 +384,10 @@ def _of_all_csv(
     named = dict.fromkeys(texts.keys() - _found(connection, read, others), "TIMESTAMP")
     types = {**types, **named}
     values = {name: of for name, of in types.items() if of != "VARCHAR"}
-    empty = _found(connection, read, {name: f"{identifier(name)} = ''" for name in values})
+    empties = {("empty", name): f"{identifier(name)} = ''" for name in values}
+    misfits = {("wrong", name): condition for name, condition in _csv_misfits(values).items()}
+    met = _found(connection, read, empties | misfits)  # at once: it reads all files
+    empty, wrong = ([name for kind, name in met if kind == which] for which in ("empty", "wrong"))
     if empty and (
         lost := _found(connection, read, {name: f"{identifier(name)} = ''" for name in types if name not in values})
     ):
@@ -393,7 +398,7 @@ def _of_all_csv(
             stacklevel=2,
         )
     table = replace(table, quoted_nulls=bool(empty), types=tuple(named.items()))
-    if not (wrong := _found(connection, read, _csv_misfits(values))):
+    if not wrong:
         return table
     if any(_NAMED[values[name]] is None for name in wrong):
         table = replace(table, sampled=False)
@@ -409,8 +414,8 @@ def _of_all_csv(
     return replace(table, types=tuple(named.items()))
 
 
-def _found(connection: duckdb.DuckDBPyConnection, read: str, conditions: Mapping[str, str]) -> list[str]:
-    """Return the columns of which a row meets the condition."""
+def _found(connection: duckdb.DuckDBPyConnection, read: str, conditions: Mapping[K, str]) -> list[K]:
+    """Return the keys of the conditions that a row meets."""
     if not conditions:
         return []
     row = connection.execute(f"SELECT {', '.join(f'bool_or({one})' for one in conditions.values())} FROM {read}")
@@ -432,22 +437,30 @@ _NAMED: Final[Mapping[str, str | None]] = {
 
 
 def _csv_misfits(types: Mapping[str, str]) -> dict[str, str]:
-    """Return the conditions of texts that DuckDB would change, by columns: 1.5 or 007 in integers, times in dates."""
+    """Return the conditions of texts that DuckDB would change, by columns: 1.5 or 007 in integers, times in dates.
+
+    Those of most texts are told by a cheap test before.
+    """
     found = {}
     for name, of in types.items():
         column = identifier(name)
         if of in _BITS:
-            found[name] = f"TRY_CAST({column} AS {of})::VARCHAR <> trim({column}) AND trim({column}) <> '-0'"
+            cast, text = f"TRY_CAST({column} AS {of})::VARCHAR", f"trim({column})"
+            found[name] = f"CASE WHEN {cast} = {column} THEN false ELSE {cast} <> {text} AND {text} <> '-0' END"
         elif of == "DATE":
             found[name] = f"contains({column}, ':')"
         elif of == "DOUBLE":
             whole = f"TRY_CAST({column} AS HUGEINT)"
             found[name] = (
-                f"length({column}) > 15 AND regexp_full_match({column}, '\\s*-?[0-9]{{16,}}\\s*') "
-                f"AND coalesce(TRY_CAST(TRY_CAST({column} AS DOUBLE) AS HUGEINT) <> {whole}, true)"
+                f"CASE WHEN length({column}) <= 15 THEN false "
+                f"ELSE regexp_full_match({column}, '\\s*-?[0-9]{{16,}}\\s*') "
+                f"AND coalesce(TRY_CAST(TRY_CAST({column} AS DOUBLE) AS HUGEINT) <> {whole}, true) END"
             )
         elif of == "TIMESTAMP":
-            found[name] = f"regexp_matches({column}, '[.][0-9]{{6}}[0-9]*[1-9]') OR {_zone(column)}"
+            found[name] = (
+                f"CASE WHEN length({column}) = 19 AND {column}[17] = ':' THEN false "
+                f"ELSE regexp_matches({column}, '[.][0-9]{{6}}[0-9]*[1-9]') OR {_zone(column)} END"
+            )
     return found
 
 
