@@ -183,6 +183,33 @@ def test_no_result_is_kept_that_goes_on_from_an_attempt_with_other_code(flow):
     assert "be reused" in plan(flow), "the next run has a checkpoint of its own"
 
 
+def test_nor_one_that_goes_on_from_an_attempt_with_other_data(flow):
+    script = (
+        'cat "$PF_INPUT_ARTIFACT_ROWS" >> "$WEFT_CHECKPOINT_DIR/steps"; grep good "$WEFT_CHECKPOINT_DIR/steps" && '
+        'cp "$WEFT_CHECKPOINT_DIR/steps" "$PF_OUTPUT_ARTIFACT_MODEL"'
+    )
+    (flow.folder / "train.sh").write_text(script)
+    job = {"kind": "training", "with": {"kind": "TFJob", "replicas": {"worker": 1}, "command": "sh train.sh"}}
+    artifacts = {"input": {"rows": "{{prepare.rows}}"}, "output": ["model"]}
+    train = {"x-weft": job, "deps": "prepare", "cache": {"enable": True}, "artifacts": artifacts}
+
+    def write(word: str) -> None:
+        prepare = {"command": f"echo {word} > {{{{rows}}}}", "artifacts": {"output": ["rows"]}}
+        flow.write({"prepare": prepare, "train": train})
+
+    write("bad")
+    assert flow.weft("run", "run.yaml")[0] != 0
+    write("good")
+    code, out, err = flow.weft("resume", "@last", "--file", "run.yaml")
+    assert code == 0, err
+    (model,) = flow.folder.glob(".pipeline/run-000001/**/model")
+    assert model.read_text() == "bad\ngood\n"
+    assert "changed after the attempt that it goes on from had begun" in out + err
+    runs(flow)
+    (model,) = flow.folder.glob(".pipeline/run-000002/**/model")
+    assert model.read_text() == "good\n"
+
+
 @pytest.mark.parametrize("why", ["the setting", "sudo"])
 def test_without_what_replicas_open_no_result_is_kept_until_a_scope_is_written(flow, why):
     sudo = "; command -v sudo || true" if why == "sudo" else ""
