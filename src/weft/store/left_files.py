@@ -1,4 +1,4 @@
-"""The contents in which the runs of a pipeline have left files that are no outputs."""
+"""The contents in which the items of a step have left files that are no outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LeftFiles:
-    """Which runs have left which files with which content, by the kept results. Safe for threads.
+    """Which runs of a step have left which files with which content, by the kept results. Safe for threads.
 
     It is read from the index when it is first asked for, and again when other processes have added results.
     """
@@ -22,16 +22,16 @@ class LeftFiles:
         self._index = index
         self._mutex = threading.Lock()
         self._seen: dict[str, tuple[int, int]] = {}
-        self._runs: dict[tuple[str, str, str], set[str]] = {}
+        self._runs: dict[tuple[str, str, str, str], set[str]] = {}
 
-    def has(self, pipeline: str, name: str, text: str, runs: Collection[str]) -> bool:
-        """Whether a step of a pipeline has left a file with a content, given as a leaf, in one of some runs."""
+    def has(self, pipeline: str, step: str, name: str, text: str, runs: Collection[str]) -> bool:
+        """Whether an item of a step has left a file with a content, given as a leaf, in one of some runs."""
         with self._mutex:
             if self._seen.get(pipeline) != (count := self._index.count()):
                 for entry in self._index.entries(pipeline=pipeline):
                     self._take(entry)
                 self._seen[pipeline] = count
-            return not self._runs.get((pipeline, name, text), set()).isdisjoint(runs)
+            return not self._runs.get((pipeline, step, name, text), set()).isdisjoint(runs)
 
     def add(self, entry: Entry) -> None:
         """Add a result that was just kept."""
@@ -43,4 +43,4 @@ class LeftFiles:
     def _take(self, entry: Entry) -> None:
         for name, text in entry.leaves.items():
             if name.startswith(WROTE):
-                self._runs.setdefault((entry.pipeline, name, text), set()).add(entry.run)
+                self._runs.setdefault((entry.pipeline, entry.step, name, text), set()).add(entry.run)

@@ -312,18 +312,18 @@ class ResultCache:
         except WeftError as error:
             return error.message
         changed = {name: text for name, text in now.items() if text != then[name]}
-        changed = {name: text for name, text in changed.items() if not self._is_left_by_another(entry, name, text)}
+        changed = {name: text for name, text in changed.items() if not self._is_left_by_an_item(entry, name, text)}
         changed |= newly_set(entry.leaves, root, self._now_ns())
         return self.differences(then, {**then, **changed})[0] if changed else ""
 
-    def _is_left_by_another(self, entry: Entry, name: str, text: str) -> bool:
-        """Whether a file that the execution of a result made has the content that a later step has left there, in a
-        run with this result: where several steps write one file, all of them are valid while it is as the last left it.
+    def _is_left_by_an_item(self, entry: Entry, name: str, text: str) -> bool:
+        """Whether a file that the execution of a result made has the content that another item of its loop has left
+        there, in a run with this result. Another step counts as a change: one between them may have read the file.
         """
         if not name.startswith(WROTE) or text == ABSENT:
             return False
         runs = {entry.run, *self.index.users(entry.key)}
-        return self._left.has(entry.pipeline, name, text, runs)
+        return self._left.has(entry.pipeline, entry.step, name, text, runs)
 
     def _digester(self, stopped: Callable[[], bool] = lambda: False) -> Digester:
         """Return what reads files of users, among which derived ones do not count."""
