@@ -404,6 +404,10 @@ def test_a_step_between_two_that_write_one_file_reads_what_the_first_has_written
         found = {name: Path(ended.outputs[f"{name}.o"]).read_text().strip() for name in ("low", "high")}
         assert found == {"low": "1", "high": "2"}
     assert place.ran() == {"one": 3, "low": 1 if between else 3, "two": 3, "high": 1}
+    plan = Commands(place.folder, {"WEFT_USER": "me"}).json("plan", "run.yaml")["steps"]
+    told = {one["step"]: (one["outcome"], one["reason"]) for one in plan}
+    assert told["one"][0] == "run"
+    assert told["two"] == ("depends", "on tmp.csv, which one writes: it runs again if that changes")
 
 
 def changed_meanwhile(place: Place, command: str, change: Callable[[], object]) -> str:

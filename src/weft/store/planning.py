@@ -119,7 +119,7 @@ class _RewrittenFiles:
     def __init__(self, results: ResultCache) -> None:
         self._results = results
         self._steps: dict[tuple[str, str, str], str] = {}
-        self._writers: dict[str, str] = {}
+        self._writers: dict[str, tuple[str, str]] = {}
 
     def add(self, recipe: Recipe, step: str) -> None:
         """Add a step that will run; its files are looked up when a result may depend on them."""
@@ -128,12 +128,16 @@ class _RewrittenFiles:
     def read_by(self, entry: Entry, recipe: Recipe) -> str:
         """Return which of the files a result depends on, "" for none."""
         named = [path.rstrip("/") for _, path in recipe.scopes]
-        opened = {os.path.join(recipe.root, name[len(READ) :]) for name in entry.leaves if name.startswith(READ)}
-        if not named and not opened:
+        opened, written = (
+            {os.path.join(recipe.root, name[len(kind) :]) for name in entry.leaves if name.startswith(kind)}
+            for kind in (READ, WROTE)
+        )
+        if not named and not opened and not written:
             return ""
         self._look_up()
-        for path, writer in self._writers.items():
-            if path in opened or any(path == one or path.startswith(f"{one}/") for one in named):
+        for path, (writer, step) in self._writers.items():
+            is_read = path in opened or any(path == one or path.startswith(f"{one}/") for one in named)
+            if is_read or (path in written and step != recipe.step):
                 return f"on {os.path.relpath(path, recipe.root)}, which {writer} writes: it runs again if that changes"
         return ""
 
@@ -142,5 +146,5 @@ class _RewrittenFiles:
             for entry in self._results.index.near(pipeline, name):
                 for leaf in entry.leaves:
                     if leaf.startswith(WROTE):
-                        self._writers.setdefault(os.path.join(root, leaf[len(WROTE) :]), step)
+                        self._writers.setdefault(os.path.join(root, leaf[len(WROTE) :]), (step, name))
         self._steps.clear()
