@@ -120,6 +120,36 @@ def test_a_file_at_a_url_that_has_changed_is_read_again(mode):
             assert context.sql("SELECT sum(n) FROM t").rows() == [(5,)]
 
 
+LATE = {
+    "a word": ('"abc"', "abc"),
+    "quotes": ('"say ""hi"""', 'say "hi"'),
+    "a comma": ('"a,b"', "a,b"),
+    "a line break": ('"a\nb"', "a\nb"),
+    "nothing": ('""', ""),
+    "quotes within a word": ('5" pipe', '5" pipe'),
+}
+
+
+@pytest.mark.parametrize("files", [1, 2])
+@pytest.mark.parametrize("late", LATE)
+def test_quotes_behind_the_lines_that_duckdb_looks_at_are_quotes(tmp_path, late, files):
+    text, value = LATE[late]
+    for number in range(files):
+        plain = "".join(f"{i},x{i},y\n" for i in range(25_000))
+        (tmp_path / f"{number}.csv").write_text(f"i,s,t\n{plain}-1,{text},z\n")
+    with weft.SqlContext() as context:
+        context.register("t", f"{tmp_path}/*.csv")
+        assert context.sql("SELECT s, t FROM t WHERE i = -1").rows() == [(value, "z")] * files
+        assert context.sql("SELECT count(*) FROM t").rows() == [(25_001 * files,)]
+
+
+def test_other_quotes_stay_what_they_are(tmp_path):
+    (tmp_path / "t.csv").write_text("i,s\n" + "".join(f"{i},'a,{i}'\n" for i in range(100)))
+    with weft.SqlContext() as context:
+        context.register("t", tmp_path / "t.csv")
+        assert context.sql("SELECT s FROM t WHERE i = 7").rows() == [("a,7",)]
+
+
 def test_a_failed_query_leaves_the_object_at_a_url_as_it_was():
     fsspec = pytest.importorskip("fsspec")
     system = fsspec.filesystem("memory")

@@ -19,7 +19,6 @@ import duckdb
 
 from weft.frontends.sql.expressions import identifier, literal, literal_list
 from weft.frontends.sql.mistakes import unreadable
-from weft.frontends.sql.tables import CSV
 from weft.model.errors import DefinitionError
 from weft.model.wording import counted
 from weft.queries.advice import misfit_hint
@@ -38,6 +37,8 @@ LOOKED_AT: Final = 20_480
 EXACT: Final = 1 << 53
 """Up to here each integer is a DOUBLE."""
 _SEPARATORS: Final = ",;\t|"
+_NO_QUOTE: Final = "(empty)"
+"""How DuckDB tells of a CSV file without quotes in the lines that it looked at."""
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _UNSIGNED: Final = ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT")
 _BITS: Final = {of: 8 << at for names in (_INTEGERS, _UNSIGNED) for at, of in enumerate(names)}
@@ -69,8 +70,8 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
             _warn_of_renamed(rows.columns)
             made = made.with_columns(dict(zip(rows.columns, map(str, rows.types), strict=True)))
         else:
-            types = _check_lines(table, connection) if table.reader == "read_csv" else []
-            made = _with_all_types(table, connection, types)
+            found, types = _check_lines(table, connection) if table.reader == "read_csv" else (table, [])
+            made = _with_all_types(found, connection, types)
     except duckdb.Error as error:
         told = unreadable(error, table.name)
         told.hint = misfit_hint(told.message.partition(" cannot be read: ")[2]) or told.hint
@@ -198,25 +199,28 @@ def _place(file: str) -> str:
 # --------------------------------------------------------------------------------------------------------- CSV and JSON
 
 
-def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> list[dict[str, str]]:
-    """Tell of the first lines of CSV files that are no rows; return the types of the columns of each file.
+def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tuple[FileTable, list[dict[str, str]]]:
+    """Tell of the first lines of CSV files that are no rows; return the table, and the types of columns by file.
 
+    In files without quotes in their first lines, later ones are quotes: programs write them where a value needs them.
     DefinitionError: lines have unequal numbers of values, or a file is UTF-16.
     """
     told = False
     types = []
+    quotes = set()
     for file in table.files:
         _check_encoding(table, file)
         try:
             row = connection.execute(
-                "SELECT Delimiter, SkipRows, HasHeader, Columns FROM sniff_csv($1, comment = '')", [file]
+                "SELECT Delimiter, SkipRows, HasHeader, Columns, Quote FROM sniff_csv($1, comment = '')", [file]
             ).fetchone()
         except duckdb.InvalidInputException:  # DuckDB finds no form of the file, and names no line
             for separator in _SEPARATORS:
                 _check_lengths(table, file, separator)
             raise
         assert row is not None
-        separator, skipped, has_header, columns = row
+        separator, skipped, has_header, columns, quote = row
+        quotes.add(quote)
         types.append({column["name"]: column["type"] for column in columns})
         names = [column["name"] for column in columns]
         if len(names) == 1 and (inner := next((one for one in _SEPARATORS if one in names[0]), "")):
@@ -240,7 +244,7 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> lis
             UserWarning,
             stacklevel=2,
         )
-    return types
+    return replace(table, quote='"' if quotes <= {'"', _NO_QUOTE} else ""), types
 
 
 def _check_encoding(table: FileTable, file: str) -> None:
@@ -377,7 +381,7 @@ def _of_all_csv(
     `days` are columns of times that are days in some files.
     """
     merged = ", union_by_name = true" if table.hive or table.merged else ""
-    options = f"{CSV}, all_varchar = true, allow_quoted_nulls = false, hive_partitioning = false{merged}"
+    options = f"{table.csv}, all_varchar = true, allow_quoted_nulls = false, hive_partitioning = false{merged}"
     read = f"read_csv({literal_list(table.files)}{options})"
     texts = {name: identifier(name) for name in sorted(days)}
     others = {name: f"{text} <> '' AND TRY_CAST({text} AS TIMESTAMP) IS NULL" for name, text in texts.items()}
@@ -490,9 +494,9 @@ _INTEGER: Final = re.compile(r"\bU?(?:BIG|HUGE)INT\b")
 
 def _check_csv_names(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> None:
     """DefinitionError: a CSV file has columns that the first one has not, which DuckDB leaves out."""
-    merged = connection.sql(f"FROM read_csv({literal_list(table.files)}{CSV}, union_by_name = true)").columns
+    merged = connection.sql(f"FROM read_csv({literal_list(table.files)}{table.csv}, union_by_name = true)").columns
     if len(merged) > len(types):
-        kinds = [_columns(connection, f"read_csv({literal(file)}{CSV})") for file in table.files]
+        kinds = [_columns(connection, f"read_csv({literal(file)}{table.csv})") for file in table.files]
         _check_names(table, table.files, kinds)
 
 

@@ -87,6 +87,8 @@ class FileTable:
     """The types of columns of CSV files that DuckDB would give another type, which changes values."""
     quoted_nulls: bool = True
     """Whether `""` in a CSV file is NULL: it is in numbers, and an empty text is no number."""
+    quote: str = ""
+    """What encloses values of CSV files; "": DuckDB looks for it in a sample of the rows."""
     place: str = ""
     """The column with the place of a row, by which rows with floats are filtered: see `with_columns`."""
 
@@ -101,13 +103,18 @@ class FileTable:
         names = set(map(str.lower, types))
         return replace(self, place=next((place for place in _PLACES if place not in names), ""))
 
+    @property
+    def csv(self) -> str:
+        """The options by which DuckDB finds the form of the CSV files."""
+        return f"{CSV}, quote = {literal(self.quote)}" if self.quote else CSV
+
     def rows_of(self, files: Sequence[str]) -> str:
         """Return the SQL of the rows of some files."""
         options = ", hive_partitioning = true" if self.hive else ""
         options += ", union_by_name = true" if self.hive or self.merged else ""
         options += NAN if self.reader == "read_parquet" else ""
         if self.reader == "read_csv":
-            options += f"{CSV}, allow_quoted_nulls = {'true' if self.quoted_nulls else 'false'}"
+            options += f"{self.csv}, allow_quoted_nulls = {'true' if self.quoted_nulls else 'false'}"
         if self.types:
             options += f", types = {{{', '.join(f'{literal(name)}: {literal(of)}' for name, of in self.types)}}}"
         if not self.sampled:
