@@ -36,6 +36,7 @@ from weft.model.records import as_dict
 from weft.model.suggestions import did_you_mean
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
+from weft.runs.foreseeing import plan_jobs
 from weft.runs.lending import lent_session
 from weft.runs.records import Record
 from weft.runs.service import RunService
@@ -89,12 +90,11 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
     name, options, folder = str(params["name"]), params["options"], str(params["folder"])
     try:
         files, file = _jobs_of(options, folder, params["cwd"], name)
-        places = {key: options[key] for key in _PLACES if key in options}
         inner = StateRoot(Path(params["runs"]))
         run = inner.path.parent.parent
         session = lent_session(run)
         backend = {"backend": backend_of(None, session)} if session is not None else _HERE
-        settings = load_settings({**params["settings"], **places, **backend}, start=Path(folder))
+        settings = load_settings({**_given(options, params["settings"]), **backend}, start=Path(folder))
         step = _surroundings(params, f"{run.name}/{name}", files, traced=params["traced"] and session is None)
         source = wiring.source_of_jobs(files, file, settings, StateRoot(run.parent.parent), step=step)
         with closing(RunService(wiring, settings, inner, session=session)) as service:
@@ -190,8 +190,8 @@ def _news(event: object) -> Iterator[str]:
 
 def _failure(ended: RunResult, step: str) -> TaskError:
     """Return the error of a step whose jobs failed: the reason of the job, then the replica that failed first."""
-    reasons = [
-        f"{one['kind']} {one['name']} failed: {condition['message']}"
+    said = [
+        (f"{one['kind']} {one['name']}", str(condition["message"]))
         for one in read_status(ended.folder)
         for condition in one["status"].get("conditions", ())
         if condition["type"] == "Failed" and condition["status"] == "True"
@@ -200,8 +200,8 @@ def _failure(ended: RunResult, step: str) -> TaskError:
     first = "" if error is None else error.message
     status = error.status if isinstance(error, TaskError) else None
     task = error.task if isinstance(error, TaskError) else ""
-    reason = "; ".join(reasons) or f"the jobs of the step ended {ended.state}"
-    if first and first not in reason:
+    reason = "; ".join(f"{job} failed: {why}" for job, why in said) or f"the jobs of the step ended {ended.state}"
+    if first and first not in reason and not any(why in first for _, why in said):
         reason = f"{reason} First failure: {first}" if task else f"{reason}: {first}"
     return TaskError(reason, task=step, status=status, hint="" if error is None else error.hint)
 
@@ -349,11 +349,32 @@ def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
 
 def unseen(options: Mapping[str, Any], folder: str, cwd: str, settings: Mapping[str, Any]) -> str:
     """Return why it cannot be told what the replicas open, "" if it can. Errors as of `examine`."""
-    given = {**settings, **{key: options[key] for key in _PLACES if key in options}}
-    if load_settings(given, start=Path(folder)).backend == "ray" and spreads(options, folder):
+    given = _given(options, settings)
+    if _is_spread(options, folder, given):
         return SPREAD
     files, file = _jobs_of(_plausible(options), folder, cwd, "job")
     return _source(files, file, folder, given).unseen(cwd)
+
+
+def misfit(options: Mapping[str, Any], folder: str, settings: Mapping[str, Any]) -> str:
+    """Return why the jobs can never start on this machine, "" if they may. Errors as of `weft run FILE`."""
+    given = _given(options, settings)
+    if _is_spread(options, folder, given):
+        return ""
+    files, file = _jobs_of(_plausible(options), folder, folder, "job")
+    plans = plan_jobs(_source(files, file, folder, given))
+    gangs = [(plan, plan.gang.refusal) for plan in plans if plan.gang is not None and plan.gang.refusal]
+    return "; ".join(f"{plan.kind} {plan.name} cannot start here: {why}" for plan, why in gangs)
+
+
+def _given(options: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a step: those of its options go before those of the run."""
+    return {**settings, **{key: options[key] for key in _PLACES if key in options}}
+
+
+def _is_spread(options: Mapping[str, Any], folder: str, given: Mapping[str, Any]) -> bool:
+    """Return whether the jobs run at the machines of a cluster by the settings of their step."""
+    return load_settings(given, start=Path(folder)).backend == "ray" and spreads(options, folder)
 
 
 def _source(files: JobFile, file: Path, folder: str, given: Mapping[str, Any] = MappingProxyType({})) -> TrainingSource:
@@ -371,5 +392,6 @@ KIND: Final = StepKind(
     commands=commands,
     examine=examine,
     unseen=unseen,
+    misfit=misfit,
     spreads=spreads,
 )
