@@ -183,6 +183,33 @@ def test_no_result_is_kept_that_goes_on_from_an_attempt_with_other_code(flow):
     assert "be reused" in plan(flow), "the next run has a checkpoint of its own"
 
 
+def test_a_result_that_goes_on_from_an_attempt_is_kept_if_that_had_the_same_inputs(flow):
+    goes_on = 'cat "$1" >> "$WEFT_CHECKPOINT_DIR/steps"; cp "$WEFT_CHECKPOINT_DIR/steps" "$2"'
+
+    def write(data: str, good: str, retries: int) -> None:
+        (flow.folder / "train.sh").write_text(f"{goes_on}; {good}")
+        options = {"kind": "TFJob", "replicas": {"worker": 1}, "command": "sh train.sh {{data}} {{model}}"}
+        train = {
+            "deps": "prepare",
+            "cache": {"enable": True},
+            "artifacts": {"input": {"data": "{{prepare.data}}"}, "output": ["model"]},
+            "x-weft": {"kind": "training", "with": options, "retry": {"user": retries}},
+        }
+        made = {"command": f"echo {data} > {{{{data}}}}", "artifacts": {"output": ["data"]}}
+        flow.write({"prepare": made, "train": train})
+
+    write("bad", 'grep -q good "$1"', 0)
+    assert flow.weft("run", "run.yaml")[0] != 0
+    write("good", 'grep -q good "$1"', 0)
+    code, out, err = flow.weft("resume", "@last", "--file", "run.yaml")
+    assert code == 0, err
+    assert "data changed after the attempt that it goes on from had begun" in out + err
+    (model,) = flow.folder.glob(".pipeline/run-000001/**/model")
+    assert model.read_text() == "bad\ngood\n"
+    write("same", 'test "$(wc -l < "$2")" = 2', 1)
+    assert "not kept" not in runs(flow)
+
+
 @pytest.mark.parametrize("why", ["the setting", "sudo"])
 def test_without_what_replicas_open_no_result_is_kept_until_a_scope_is_written(flow, why):
     sudo = "; command -v sudo || true" if why == "sudo" else ""

@@ -184,7 +184,8 @@ def _changed_between(recipe: Recipe, first: str, began: float) -> str:
     if first != recipe.static_key:
         return "it goes on from an attempt with other code or parameters"
     written = () if recipe.opened is None else recipe.opened.written
-    changed = changed_since([path for _, path in recipe.scopes], began, written)
+    inputs = [path for paths in recipe.inputs.values() for path in paths]
+    changed = changed_since([*inputs, *(path for _, path in recipe.scopes)], began, written)
     name = os.path.relpath(changed, recipe.root) if changed.startswith(f"{recipe.root}/") else changed
     return f"{name} changed after the attempt that it goes on from had begun" if changed else ""
 
