@@ -306,6 +306,15 @@ def test_jobs_without_a_file(flow):
         ({"replicas": {"worker": 1}, "restart": "Sometimes"}, "Sometimes"),
         ({"replicas": 3}, "must map roles to numbers"),
         ({"fiel": "job.yaml"}, "did you mean file?"),
+        (
+            {"file": "job.yaml", "priority": "high"},
+            "x-weft.with.priority: the value is 'high'; it must be a whole number",
+        ),
+        (
+            {"file": "job.yaml", "isolation": "none"},
+            "x-weft.with.isolation: the value is 'none'; it must be one of auto",
+        ),
+        ({"file": "job.yaml", "outer_network": "perhaps"}, "x-weft.with.outer_network: the value is 'perhaps'"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(flow, options, said):

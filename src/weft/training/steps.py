@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from weft import wiring
-from weft.admin.settings import load_settings
+from weft.admin.settings import check_setting, load_settings
 from weft.frontends.pipelines import function
 from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
 from weft.frontends.pipelines.states import NEWS
@@ -283,6 +283,8 @@ def _jobs_of(options: Mapping[str, Any], folder: str, cwd: str, step: str) -> tu
 
 def check(options: Mapping[str, Any]) -> Complaints:
     """Return the mistakes in the options of such a step; their texts may hold templates."""
+    if wrong := tuple(_wrong_places(options)):
+        return wrong
     if (_FILE in options) == (_REPLICAS in options):
         return (("", "needs either file or replicas, such as  replicas: {worker: 2}"),)
     if _FILE in options:
@@ -308,6 +310,18 @@ def check(options: Mapping[str, Any]) -> Complaints:
         lines = f"{error.message}. {error.hint}" if error.hint else error.message
         return tuple((_option_of(line, options), line) for line in lines.splitlines())
     return ()
+
+
+def _wrong_places(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the mistakes in options that are settings."""
+    for name in _PLACES:
+        value = options.get(name)
+        if value is None or (isinstance(value, str) and "{{" in value):
+            continue
+        try:
+            check_setting(name, value, "the value")
+        except UsageError as error:
+            yield name, f"{error.message}. {error.hint}" if error.hint else error.message
 
 
 def _option_of(line: str, options: Mapping[str, Any]) -> str:
