@@ -183,31 +183,31 @@ def test_no_result_is_kept_that_goes_on_from_an_attempt_with_other_code(flow):
     assert "be reused" in plan(flow), "the next run has a checkpoint of its own"
 
 
-def test_nor_one_that_goes_on_from_an_attempt_with_other_data(flow):
-    script = (
-        'cat "$PF_INPUT_ARTIFACT_ROWS" >> "$WEFT_CHECKPOINT_DIR/steps"; grep good "$WEFT_CHECKPOINT_DIR/steps" && '
-        'cp "$WEFT_CHECKPOINT_DIR/steps" "$PF_OUTPUT_ARTIFACT_MODEL"'
-    )
-    (flow.folder / "train.sh").write_text(script)
-    job = {"kind": "training", "with": {"kind": "TFJob", "replicas": {"worker": 1}, "command": "sh train.sh"}}
-    artifacts = {"input": {"rows": "{{prepare.rows}}"}, "output": ["model"]}
-    train = {"x-weft": job, "deps": "prepare", "cache": {"enable": True}, "artifacts": artifacts}
+def test_a_result_that_goes_on_from_an_attempt_is_kept_if_that_had_the_same_inputs(flow):
+    goes_on = 'cat "$1" >> "$WEFT_CHECKPOINT_DIR/steps"; cp "$WEFT_CHECKPOINT_DIR/steps" "$2"'
 
-    def write(word: str) -> None:
-        prepare = {"command": f"echo {word} > {{{{rows}}}}", "artifacts": {"output": ["rows"]}}
-        flow.write({"prepare": prepare, "train": train})
+    def write(data: str, good: str, retries: int) -> None:
+        (flow.folder / "train.sh").write_text(f"{goes_on}; {good}")
+        options = {"kind": "TFJob", "replicas": {"worker": 1}, "command": "sh train.sh {{data}} {{model}}"}
+        train = {
+            "deps": "prepare",
+            "cache": {"enable": True},
+            "artifacts": {"input": {"data": "{{prepare.data}}"}, "output": ["model"]},
+            "x-weft": {"kind": "training", "with": options, "retry": {"user": retries}},
+        }
+        made = {"command": f"echo {data} > {{{{data}}}}", "artifacts": {"output": ["data"]}}
+        flow.write({"prepare": made, "train": train})
 
-    write("bad")
+    write("bad", 'grep -q good "$1"', 0)
     assert flow.weft("run", "run.yaml")[0] != 0
-    write("good")
+    write("good", 'grep -q good "$1"', 0)
     code, out, err = flow.weft("resume", "@last", "--file", "run.yaml")
     assert code == 0, err
+    assert "data changed after the attempt that it goes on from had begun" in out + err
     (model,) = flow.folder.glob(".pipeline/run-000001/**/model")
     assert model.read_text() == "bad\ngood\n"
-    assert "changed after the attempt that it goes on from had begun" in out + err
-    runs(flow)
-    (model,) = flow.folder.glob(".pipeline/run-000002/**/model")
-    assert model.read_text() == "good\n"
+    write("same", 'test "$(wc -l < "$2")" = 2', 1)
+    assert "not kept" not in runs(flow)
 
 
 @pytest.mark.parametrize("why", ["the setting", "sudo"])

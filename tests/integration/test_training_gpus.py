@@ -116,6 +116,28 @@ def test_a_machine_without_gpus_refuses_with_the_arithmetic_unless_told_otherwis
     assert sorted([*machine.devices("job-worker-0"), *machine.devices("job-worker-1")]) == ["0", "1", "2", "3"]
 
 
+def test_a_step_without_its_gpus_is_told_before_the_run_and_runs_without_them(machine: GpuMachine):
+    machine.has(0)
+    (machine.folder / "job.yaml").write_text(json.dumps(asking("job", 2, 2)))
+    step = {"x-weft": {"kind": "training", "with": {"file": "job.yaml"}}}
+    (machine.folder / "flow.yaml").write_text(json.dumps({"name": "flow", "entry_points": {"train": step}}))
+    machine.let_go("job")
+    why = "it needs 4 GPUs at once (2 of worker, each cpu 0, gpu 2); this machine has 0"
+    code, _, err = machine.weft("plan", "flow.yaml")
+    assert (code, f"warning: step train: TFJob job cannot start here: {why}" in err) == (0, True), err
+    code, out, _ = machine.weft("plan", "flow.yaml", "--json")
+    assert any(why in warning for warning in json.loads(out)["warnings"])
+    code, _, err = machine.weft("run", "flow.yaml")
+    assert code == 1
+    assert err.index("warning: step train: TFJob job cannot start here") < err.index("train started"), err
+    error = err[err.index("error WEFT501") :]
+    assert error.count(why) == 1, error
+    assert machine.weft("plan", "flow.yaml", "--without-gpus")[2] == ""
+    code, out, err = machine.weft("run", "flow.yaml", "--without-gpus")
+    assert code == 0, out + err
+    assert "warning" not in err
+
+
 def test_gpus_of_a_killed_run_are_free_again(machine: GpuMachine):
     machine.has(2)
     first = machine.begin("first", asking("first", 2))

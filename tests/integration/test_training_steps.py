@@ -110,6 +110,23 @@ def test_a_failure_tells_the_reason_of_the_job_and_the_first_replica(flow):
     assert flow.alive() == []
 
 
+def test_failures_and_restarts_of_replicas_are_told_while_the_step_runs(flow):
+    again = "mkdir failed || { until test -e go; do sleep 0.05; done; exit 0; }; echo no data >&2; exit 3"
+    flow.job(tfjob({"backoffLimit": 3}, Worker=replica(again, policy="OnFailure")))
+    flow.pipeline()
+    process = flow.start()
+    until(lambda: "worker-0 starts again" in flow.weft("show", RUN)[1], "the restart in what is shown")
+    (flow.folder / "go").touch()
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    lines = [line.partition(" ")[2] for line in err.splitlines()]
+    failed = lines.index("train running: worker-0 failed: ended with exit code 3: no data")
+    assert lines.index("train running: worker-0 starts again") > failed
+    assert not any(line.startswith("train running: TFJob echo") for line in lines), "they are those of the step"
+    assert "worker-0 failed: ended with exit code 3: no data\n" in flow.weft("logs", f"{RUN}/train")[1]
+    assert "again" not in flow.weft("show", RUN)[1]
+
+
 def test_logs_of_a_step_of_a_replica_and_of_a_run(flow):
     flow.job(tfjob(Chief=replica("echo a chief"), Worker=replica("echo a worker; tail -f /dev/null", 1)))
     flow.pipeline()
@@ -289,6 +306,15 @@ def test_jobs_without_a_file(flow):
         ({"replicas": {"worker": 1}, "restart": "Sometimes"}, "Sometimes"),
         ({"replicas": 3}, "must map roles to numbers"),
         ({"fiel": "job.yaml"}, "did you mean file?"),
+        (
+            {"file": "job.yaml", "priority": "high"},
+            "x-weft.with.priority: the value is 'high'; it must be a whole number",
+        ),
+        (
+            {"file": "job.yaml", "isolation": "none"},
+            "x-weft.with.isolation: the value is 'none'; it must be one of auto",
+        ),
+        ({"file": "job.yaml", "outer_network": "perhaps"}, "x-weft.with.outer_network: the value is 'perhaps'"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(flow, options, said):

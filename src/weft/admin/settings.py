@@ -226,6 +226,11 @@ def load_settings(
     return Settings(**values, origins=origins)
 
 
+def check_setting(name: str, value: object, shown: str) -> None:
+    """Check a value for a setting. UsageError: it is none, with `shown` as the name of what gives it."""
+    _PARSERS[name](value, shown, Path.cwd())
+
+
 def user_config_file(environ: Mapping[str, str] | None = None) -> Path:
     """Return the user's file: `weft/config.toml` in XDG_CONFIG_HOME (default: `~/.config`)."""
     given = (os.environ if environ is None else environ).get("XDG_CONFIG_HOME", "")

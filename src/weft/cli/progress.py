@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from weft.cli.tables import PlainPage, clean, look, moment, one_line, unicode_ok
 from weft.model.ids import loop_item
-from weft.model.wording import LAST_LINES, duration
+from weft.model.wording import MOST_TOLD, duration, how_failed
 from weft.runs.records import RUNS_ALWAYS, RunTimes
 from weft.store.state import STATUS, read_status
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _OVER: Final = frozenset({"succeeded", "failed", "terminated", "cancelled", "skipped", "interrupted", "suspended"})
 _ORDER: Final = ("running", "succeeded", "failed", "terminated", "interrupted")
-_MOST_TOLD: Final = 20
-"""The number of failures and restarts of a group of replicas that get a line each."""
 _REST: Final = 4
 """The lines of the screen that are not for steps."""
 
@@ -280,7 +278,7 @@ class ReplicaTable(StepTable):
         if count := self._again[record.step]:
             parts.append(f"{count} restart{'s' if count > 1 else ''}")
         if record.state == "failed":
-            parts.append(f"{loop_item(record.step, record.index)}: {_how_failed(record.message)}")
+            parts.append(f"{loop_item(record.step, record.index)}: {one_line(how_failed(record.message))}")
         row.message = ", ".join(parts)
 
     def details(self, row: StepRow) -> Sequence[str]:
@@ -304,24 +302,17 @@ class ReplicaTable(StepTable):
             return ""
         name = loop_item(clean(record.step), record.index)
         self._told[record.step] += 1
-        if self._told[record.step] > _MOST_TOLD:
+        if self._told[record.step] > MOST_TOLD:
             more = f"{clean(record.step)}: more replicas fail or restart; see weft show"
-            return more if self._told[record.step] == _MOST_TOLD + 1 else ""
+            return more if self._told[record.step] == MOST_TOLD + 1 else ""
         if again:
             return f"{name} succeeded; {RUNS_ALWAYS}" if record.message == RUNS_ALWAYS else f"{name} starts again"
-        return f"{name} failed: {_how_failed(record.message)}"
+        return f"{name} failed: {one_line(how_failed(record.message))}"
 
     def total(self, now: float) -> str:
         """Return one line about the run: its last condition and its time."""
         seconds = self.run.seconds(now)
         return ", ".join(part for part in (self._condition, "" if seconds is None else duration(seconds)) if part)
-
-
-def _how_failed(message: str) -> str:
-    """Return a failure as one line, with the last line that the program printed."""
-    how, _, told = message.partition(f"\n{LAST_LINES}\n")
-    printed = [line.strip() for line in told.split("\n") if line.startswith("  ") and line.strip()]
-    return one_line(f"{how.removesuffix('.')}: {printed[-1]}" if printed else message)
 
 
 def _reports(jobs: Sequence[Mapping[str, Any]], rows: Collection[str]) -> dict[str, list[str]]:

@@ -9,6 +9,8 @@ from weft.model.patterns import late_pattern
 
 LAST_LINES: Final = "Its last lines:"
 """The line of the message of a failed command that precedes what it printed last."""
+MOST_TOLD: Final = 20
+"""The number of failures and restarts of a group of replicas that get a line each."""
 _VOWELS: Final = tuple("aeiouAEIOU")
 _SOUNDED: Final = ("uni", "uint", "use", "uui", "one", "eu", "Uni", "Use", "UUI", "One", "Eu")
 """Beginnings that are written with a vowel and spoken with a consonant, such as `uint8`."""
@@ -90,3 +92,10 @@ def clean(text: str) -> str:
         else "".join(c for c in line.rstrip("\r").rpartition("\r")[2] if c == "\t" or c.isprintable())
         for line in lines
     )
+
+
+def how_failed(message: str) -> str:
+    """Return the message of a failed command with only the last line that it printed."""
+    how, _, told = message.partition(f"\n{LAST_LINES}\n")
+    printed = [line.strip() for line in told.split("\n") if line.startswith("  ") and line.strip()]
+    return f"{how.removesuffix('.')}: {printed[-1]}" if printed else message

@@ -361,8 +361,9 @@ def _apply(step: StepRecord, record: Record, since: float) -> None:
         step.width = record.items if record.items != 1 else None
         if step.width is None:  # an edit has changed the step
             step.items.clear()
+    taken_back = record.state == part.state  # a record without a new state is about its message alone
     part.state = record.state or part.state
-    if record.message or record.ended:
+    if record.message or record.ended or taken_back:
         part.message, part.warned = record.message, record.warned
     part.outputs = record.outputs if record.ended else part.outputs
     if record.state == "running":

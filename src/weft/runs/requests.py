@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from weft.store.state import StateRoot
 
 
-_OF_KINDS: Final = ("isolation", "outer_network", "compat", "priority", "queue", "workers", "gpus")
+_OF_KINDS: Final = (
+    *("isolation", "outer_network", "compat", "priority", "queue", "requests", "workers", "gpus"),
+    "without_gpus",
+)
 """The settings that kinds of steps read; those of files and of the environment they find themselves."""
 
 

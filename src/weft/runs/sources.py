@@ -80,6 +80,13 @@ class PlannableSource(RunSource, Protocol):
         """Return what a run of training jobs would start; () for other work."""
         ...
 
+    def misfits(self) -> Sequence[str]:
+        """Return which steps can never run on this machine, and why; () for training jobs, whose plans tell it.
+
+        Errors are those of the kinds of steps.
+        """
+        ...
+
 
 class Revised(Protocol):
     """A run with an edited pipeline in place of its original one."""

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -18,15 +19,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from weft import wiring
-from weft.admin.settings import load_settings
+from weft.admin.settings import check_setting, load_settings
 from weft.frontends.pipelines import function
 from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
+from weft.frontends.pipelines.states import NEWS
 from weft.frontends.training.compiler import as_json, groups_of
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import loopback_warnings
 from weft.frontends.training.opened_reports import SPREAD, opened_in
 from weft.frontends.training.reading import read_files
-from weft.frontends.training.running import AUTO
+from weft.frontends.training.running import AUTO, TENSORBOARD
 from weft.frontends.training.source import STEP, image_leaves, refuse_spread
 from weft.frontends.training.surroundings import StepSurroundings
 from weft.model.errors import JobFileError, RunCancelledError, TaskError, UsageError, WeftError
@@ -34,8 +36,10 @@ from weft.model.ids import loop_item
 from weft.model.masking import without_secrets
 from weft.model.records import as_dict
 from weft.model.suggestions import did_you_mean
+from weft.model.wording import MOST_TOLD, how_failed
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
+from weft.runs.foreseeing import plan_jobs
 from weft.runs.lending import lent_session
 from weft.runs.records import Record
 from weft.runs.service import RunService
@@ -45,7 +49,7 @@ from weft.training.jobs import ROLES, job
 from weft.training.runs import backend_of
 
 if TYPE_CHECKING:
-    from weft.frontends.training.schema import JobFile
+    from weft.frontends.training.schema import JobFile, TrainingJob
     from weft.frontends.training.source import TrainingSource
     from weft.graph.task import TaskContext, TaskInput
     from weft.runs.active import ActiveRun, RunResult
@@ -77,6 +81,7 @@ _ARGUMENTS: Final = (
     "namespace",
 )
 """The options that are arguments of `weft.training.job`."""
+_LONGEST_NEWS: Final = 2000
 _NUMBERS: Final = frozenset({_REPLICAS, "grace_s", "backoff_limit", "deadline_s"})
 
 
@@ -89,12 +94,11 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
     name, options, folder = str(params["name"]), params["options"], str(params["folder"])
     try:
         files, file = _jobs_of(options, folder, params["cwd"], name)
-        places = {key: options[key] for key in _PLACES if key in options}
         inner = StateRoot(Path(params["runs"]))
         run = inner.path.parent.parent
         session = lent_session(run)
         backend = {"backend": backend_of(None, session)} if session is not None else _HERE
-        settings = load_settings({**params["settings"], **places, **backend}, start=Path(folder))
+        settings = load_settings({**_given(options, params["settings"]), **backend}, start=Path(folder))
         step = _surroundings(params, f"{run.name}/{name}", files, traced=params["traced"] and session is None)
         source = wiring.source_of_jobs(files, file, settings, StateRoot(run.parent.parent), step=step)
         with closing(RunService(wiring, settings, inner, session=session)) as service:
@@ -145,7 +149,7 @@ def _surroundings(params: Mapping[str, Any], name: str, files: JobFile, *, trace
 
 
 def _to_end(ctx: TaskContext, service: RunService, source: TrainingSource) -> RunResult:
-    """Begin or continue the run of the jobs, and follow it to its end; its news go to the log of the step."""
+    """Begin or continue the run of the jobs, and follow it to its end; log their news, and tell them to the user."""
     events = RunEvents()
     log = Path(ctx.params["log"])
     active = _begin(service, source, events)
@@ -155,12 +159,56 @@ def _to_end(ctx: TaskContext, service: RunService, source: TrainingSource) -> Ru
             active.cancel("the step was stopped", force=True)
 
     ctx.on_cancel(stop)
+    news = _StepNews(source.files.jobs)
     with safe_open(log.parent, log.name, mode="a") as out:
         while (event := events.take()) is not None:
-            for line in _news(event):
+            for line in _log_lines(event):
                 out.write(f"{line}\n")
                 out.flush()
+            if told := news.of(event):
+                ctx.emit(NEWS, told[:_LONGEST_NEWS])
     return active.result()
+
+
+class _StepNews:
+    """What the run of a pipeline tells about the jobs of a step: each failure and restart of a replica up to a limit,
+    and what happens to a job, except its begin and its end, which are those of the step.
+    """
+
+    def __init__(self, jobs: Sequence[TrainingJob]) -> None:
+        ends = ("created", "running", "succeeded", "complete", "failed")
+        self._usual = tuple(f"{job.kind} {job.name} {word}" for job in jobs for word in ends)
+        self._told: Counter[str] = Counter()
+
+    def of(self, event: object) -> str:
+        """Return the news of an event of their run, "" if it has none."""
+        if isinstance(event, RunMessage):
+            return event.text if event.text.startswith(TENSORBOARD) else ""
+        if not isinstance(event, Record) or event.warned:
+            return ""
+        if event.index is None:
+            usual = event.step or event.state or event.message.startswith(self._usual)
+            return "" if usual else event.message
+        line = _of_replica(event)
+        if not line:
+            return ""
+        self._told[event.step] += 1
+        if self._told[event.step] > MOST_TOLD:
+            more = f"{event.step}: more replicas fail or restart; see weft show"
+            return more if self._told[event.step] == MOST_TOLD + 1 else ""
+        return line
+
+
+def _of_replica(record: Record) -> str:
+    """Return the line of a replica that fails or starts again, "" for other records."""
+    if record.index is None:
+        return ""
+    who = loop_item(record.step, record.index)
+    if record.state == "failed":
+        return f"{who} failed: {how_failed(record.message).partition(chr(10))[0]}"
+    if record.state == "running" and record.attempt > 0:
+        return f"{who} starts again"
+    return ""
 
 
 def _begin(service: RunService, source: TrainingSource, events: RunEvents) -> ActiveRun:
@@ -174,24 +222,20 @@ def _begin(service: RunService, source: TrainingSource, events: RunEvents) -> Ac
     return service.submit(source, events=events)
 
 
-def _news(event: object) -> Iterator[str]:
+def _log_lines(event: object) -> Iterator[str]:
     """Yield the lines of the log for an event: conditions of jobs, and replicas that fail or start again."""
     if isinstance(event, RunMessage):
         yield event.text
     elif isinstance(event, Record) and not event.step and not event.state and event.message:
         yield event.message
-    elif isinstance(event, Record) and event.step and event.index is not None:
-        who = loop_item(event.step, event.index)
-        if event.state == "failed":
-            yield f"{who} failed{'' if event.exit is None else f' with exit code {event.exit}'}"
-        elif event.state == "running" and event.attempt > 0:
-            yield f"{who} starts again"
+    elif isinstance(event, Record) and event.step and (line := _of_replica(event)):
+        yield line
 
 
 def _failure(ended: RunResult, step: str) -> TaskError:
     """Return the error of a step whose jobs failed: the reason of the job, then the replica that failed first."""
-    reasons = [
-        f"{one['kind']} {one['name']} failed: {condition['message']}"
+    said = [
+        (f"{one['kind']} {one['name']}", str(condition["message"]))
         for one in read_status(ended.folder)
         for condition in one["status"].get("conditions", ())
         if condition["type"] == "Failed" and condition["status"] == "True"
@@ -200,9 +244,9 @@ def _failure(ended: RunResult, step: str) -> TaskError:
     first = "" if error is None else error.message
     status = error.status if isinstance(error, TaskError) else None
     task = error.task if isinstance(error, TaskError) else ""
-    reason = "; ".join(reasons) or f"the jobs of the step ended {ended.state}"
-    if first and first not in reason:
-        reason = f"{reason} First failure: {first}" if task else f"{reason}: {first}"
+    reason = "; ".join(f"{job} failed: {why}" for job, why in said) or f"the jobs of the step ended {ended.state}"
+    if first and first not in reason and not any(why in first for _, why in said):
+        reason = f"{reason.removesuffix('.')}{'. First failure' if task else ''}: {first}"
     return TaskError(reason, task=step, status=status, hint="" if error is None else error.hint)
 
 
@@ -239,6 +283,8 @@ def _jobs_of(options: Mapping[str, Any], folder: str, cwd: str, step: str) -> tu
 
 def check(options: Mapping[str, Any]) -> Complaints:
     """Return the mistakes in the options of such a step; their texts may hold templates."""
+    if wrong := tuple(_wrong_places(options)):
+        return wrong
     if (_FILE in options) == (_REPLICAS in options):
         return (("", "needs either file or replicas, such as  replicas: {worker: 2}"),)
     if _FILE in options:
@@ -264,6 +310,18 @@ def check(options: Mapping[str, Any]) -> Complaints:
         lines = f"{error.message}. {error.hint}" if error.hint else error.message
         return tuple((_option_of(line, options), line) for line in lines.splitlines())
     return ()
+
+
+def _wrong_places(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the mistakes in options that are settings."""
+    for name in _PLACES:
+        value = options.get(name)
+        if value is None or (isinstance(value, str) and "{{" in value):
+            continue
+        try:
+            check_setting(name, value, "the value")
+        except UsageError as error:
+            yield name, f"{error.message}. {error.hint}" if error.hint else error.message
 
 
 def _option_of(line: str, options: Mapping[str, Any]) -> str:
@@ -349,11 +407,32 @@ def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
 
 def unseen(options: Mapping[str, Any], folder: str, cwd: str, settings: Mapping[str, Any]) -> str:
     """Return why it cannot be told what the replicas open, "" if it can. Errors as of `examine`."""
-    given = {**settings, **{key: options[key] for key in _PLACES if key in options}}
-    if load_settings(given, start=Path(folder)).backend == "ray" and spreads(options, folder):
+    given = _given(options, settings)
+    if _is_spread(options, folder, given):
         return SPREAD
     files, file = _jobs_of(_plausible(options), folder, cwd, "job")
     return _source(files, file, folder, given).unseen(cwd)
+
+
+def misfit(options: Mapping[str, Any], folder: str, settings: Mapping[str, Any]) -> str:
+    """Return why the jobs can never start on this machine, "" if they may. Errors as of `weft run FILE`."""
+    given = _given(options, settings)
+    if _is_spread(options, folder, given):
+        return ""
+    files, file = _jobs_of(_plausible(options), folder, folder, "job")
+    plans = plan_jobs(_source(files, file, folder, given))
+    gangs = [(plan, plan.gang.refusal) for plan in plans if plan.gang is not None and plan.gang.refusal]
+    return "; ".join(f"{plan.kind} {plan.name} cannot start here: {why}" for plan, why in gangs)
+
+
+def _given(options: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a step: those of its options go before those of the run."""
+    return {**settings, **{key: options[key] for key in _PLACES if key in options}}
+
+
+def _is_spread(options: Mapping[str, Any], folder: str, given: Mapping[str, Any]) -> bool:
+    """Return whether the jobs run at the machines of a cluster by the settings of their step."""
+    return load_settings(given, start=Path(folder)).backend == "ray" and spreads(options, folder)
 
 
 def _source(files: JobFile, file: Path, folder: str, given: Mapping[str, Any] = MappingProxyType({})) -> TrainingSource:
@@ -371,5 +450,6 @@ KIND: Final = StepKind(
     commands=commands,
     examine=examine,
     unseen=unseen,
+    misfit=misfit,
     spreads=spreads,
 )

@@ -370,6 +370,16 @@ def test_a_record_is_one_line_and_comes_back(record):
     assert parse_record(line, FOLDER) == record
 
 
+def test_a_message_about_a_step_is_taken_back(start):
+    run = start()
+    run.recorder.say("prepare", "waits for another run")
+    run.recorder.flush()
+    assert read_run(run.folder.path).step("prepare").message == "waits for another run"
+    run.recorder.say("prepare", "")
+    run.recorder.flush()
+    assert read_run(run.folder.path).step("prepare").message == ""
+
+
 def test_what_is_said_by_hand(start, clock):
     run = start()
     run.recorder.run_state("pending")

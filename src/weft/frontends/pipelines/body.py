@@ -98,7 +98,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     `kinds.StepKind`).
 
     The event `WARNING` reports a missing output, a result that was not kept, a missing mount, and an incomplete log;
-    `NEWS` an environment that is made.
+    `NEWS` an environment that is made, or what a kind tells.
     Errors are those of `run_command` or of the kind. TaskError or DiskFullError: the place of an output cannot be
     created. TaskError: a folder cannot be mounted, or an output cannot be sent.
     """

@@ -66,6 +66,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
     with the arguments of `commands`, looks at the files that the options name before a run begins, returns notes for
     the user, and raises WeftError for mistakes. `unseen`, with these arguments and `settings`, returns why it cannot be
     told here what the program opens, "" if it can; without the function, results are kept whether or not it can.
+    `misfit`, with options, `folder` and `settings`, returns why this machine can never run the step, "" if it may.
     `timed`: the program obeys `timeout_s`. `spreads`, with options and `folder`, says whether a step on a cluster
     runs in the process of the run, whose workers it shares for runs of its own, and not at a machine.
     """
@@ -78,6 +79,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
     names: Callable[[Mapping[str, Any], str], Sequence[tuple[PathText, str]]] = lambda options, folder: ()
     examine: Callable[[Mapping[str, Any], str, str], Sequence[str]] = lambda options, folder, cwd: ()
     unseen: Callable[[Mapping[str, Any], str, str, Mapping[str, Any]], str] | None = None
+    misfit: Callable[[Mapping[str, Any], str, Mapping[str, Any]], str] = lambda options, folder, settings: ""
     resources: tuple[Resources, ...] = (Resources(cpu=0),)
     timed: bool = False
     spreads: Callable[[Mapping[str, Any], str], bool] = lambda options, folder: False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -42,6 +42,7 @@ from weft.store.places import OUTPUTS, why_no_outputs
 from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, STORAGE, WORKERS, os_error
 
 if TYPE_CHECKING:
+    from weft.frontends.pipelines.kinds import StepBody
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.resolved import Node
     from weft.frontends.pipelines.storing import StepStorage
@@ -99,7 +100,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
                 contained=around.docker_env != "ignore",
                 trace=around.trace,
                 scripts=scripts,
-                settings={**around.settings, **({"backend": "ray"} if loaded.spread else {})},
+                settings=_settings_of_kinds(loaded),
             ),
             *_shadowed(loaded.pipeline),
         ],
@@ -186,13 +187,35 @@ def _check_packages(compiled: CompiledPipeline) -> None:
 
 def _examined(compiled: CompiledPipeline, folder: str) -> list[str]:
     """Look at the files that steps of kinds name, before the run; return warnings. Errors are those of the kinds."""
-    steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep) and node.body is not None]
     return [
         f"step {step.name}: {note}"
-        for step in steps
-        if step.body is not None and not step.not_run and step.id in compiled.graph.vertices
-        for note in load_kind(step.body.kind).examine(step.body.portable, folder, step.cwd)
+        for step, body in _of_kinds(compiled)
+        for note in load_kind(body.kind).examine(body.portable, folder, step.cwd)
     ]
+
+
+def misfits(loaded: PipelineWork, compiled: CompiledPipeline) -> list[str]:
+    """Return which steps of kinds can never run on this machine, and why. Errors are those of the kinds."""
+    folder, settings = str(loaded.base), _settings_of_kinds(loaded)
+    return [
+        f"step {step.name}: {why}"
+        for step, body in _of_kinds(compiled)
+        if (why := load_kind(body.kind).misfit(body.portable, folder, settings))
+    ]
+
+
+def _of_kinds(compiled: CompiledPipeline) -> Iterator[tuple[ResolvedStep, StepBody]]:
+    """Yield the steps of kinds that may run."""
+    for step in compiled.nodes:
+        if not isinstance(step, ResolvedStep) or step.not_run or step.id not in compiled.graph.vertices:
+            continue
+        if step.body is not None:
+            yield step, step.body
+
+
+def _settings_of_kinds(loaded: PipelineWork) -> Mapping[str, Any]:
+    """Return the settings of the run for kinds of steps."""
+    return {**loaded.around.settings, **({"backend": "ray"} if loaded.spread else {})}
 
 
 def _secrets(pipeline: Pipeline, compiled: CompiledPipeline, done: Collection[str] = frozenset()) -> dict[str, str]:
@@ -355,7 +378,7 @@ def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy
             return None
     compiled = compile_loaded(loaded, run_id, place_of(loaded, folder))
     check_run(loaded, compiled)
-    compiled.warnings.extend(_examined(compiled, str(loaded.base)))
+    compiled.warnings.extend([*_examined(compiled, str(loaded.base)), *misfits(loaded, compiled)])
     if place is not None:
         try:
             make_place(loaded, place, run_id)

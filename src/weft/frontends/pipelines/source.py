@@ -80,6 +80,10 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return (): steps are no training jobs."""
         return ()
 
+    def misfits(self) -> list[str]:
+        """Return which steps can never run on this machine, and why; see `layout.misfits`."""
+        return layout.misfits(self, self.preview)
+
     def check_begin(self, runs: Path) -> None:
         """Check what a run needs at its begin; see `layout.check_run`."""
         folder = runs / FIRST_RUN

@@ -19,7 +19,7 @@ from weft.frontends.training.compat import Compat
 from weft.frontends.training.compiler import as_json, gang_name
 from weft.frontends.training.conditions import TRUE, has_finished, is_true, with_end
 from weft.frontends.training.desired import BACKOFF_LIMIT, desired, is_ours, lingers
-from weft.frontends.training.job_news import restart_text
+from weft.frontends.training.job_news import preempted_text, restart_text
 from weft.frontends.training.kinds import pod_name, replica_counts
 from weft.frontends.training.observed import (
     FAILED,
@@ -507,7 +507,7 @@ def _with_cause(status: JobStatus, by: str) -> JobStatus:
     """Add to the condition of a suspended job for which run it makes room."""
     if not by:
         return status
-    cause = f" It was preempted by {by}, and goes on when there is room."
+    cause = preempted_text(by)
     conditions = tuple(
         replace(one, message=one.message + cause)
         if one.type == SUSPENDED and one.status == TRUE and not one.message.endswith(cause)

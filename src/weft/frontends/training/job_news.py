@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.schema import TrainingJob
 
 
+PREEMPTED: Final = " It was "
 NO_LIMIT: Final = "no runPolicy.backoffLimit"
 
 
@@ -22,7 +23,14 @@ def condition_news(job: TrainingJob, condition: Mapping[str, Any]) -> str:
     if condition["status"] != "True":
         return f"{job.kind} {job.name} resumed" if type == SUSPENDED else ""
     about = "" if type in (CREATED, RUNNING, SUCCEEDED, COMPLETE, SUSPENDED) else f": {condition['message']}"
+    if type == SUSPENDED and PREEMPTED in condition["message"]:
+        about = f": {condition['message'].partition(PREEMPTED)[2].removesuffix('.')}"
     return f"{job.kind} {job.name} {type.lower()}{about}"
+
+
+def preempted_text(by: str) -> str:
+    """Return the end of the message of a suspended job for which run it makes room."""
+    return f"{PREEMPTED}preempted by {by}, and goes on when there is room."
 
 
 def restart_text(name: str, count: int) -> str:

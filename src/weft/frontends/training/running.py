@@ -77,6 +77,8 @@ if TYPE_CHECKING:
 IMAGES: Final = "images"
 """The folder of the state folder with the files of Dockerfiles."""
 AUTO: Final = "auto"
+TENSORBOARD: Final = "TensorBoard:"
+"""Begins the note about the address of TensorBoard."""
 CHOICES: Final = "tuning.json"
 TRIALS: Final = "trials"
 """In the folder of a run: what control vertices have decided, and a folder for each of their trials."""
@@ -172,7 +174,7 @@ class LocalJobs:
         warnings = self.warnings({group.job.name for group in self._own_groups()})
         if self._board != OFF:
             self._find_board()
-            notes.append(f"TensorBoard: http://{ADDRESS}:{self._port}/")
+            notes.append(f"{TENSORBOARD} http://{ADDRESS}:{self._port}/")
         return warnings, notes
 
     def claims_of(self, namespace: str) -> Path:

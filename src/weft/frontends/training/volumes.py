@@ -131,7 +131,7 @@ def _host(volume: Volume, places: VolumePlaces) -> Path:
     if volume.host_type in _CREATED and not path.exists():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.mkdir() if _CREATED[volume.host_type] else path.touch()
+            path.mkdir(exist_ok=True) if _CREATED[volume.host_type] else path.touch()  # another replica may make it too
         except OSError as error:
             raise ForbiddenError(
                 f"the host path {path} of volume {volume.name} cannot be made: {error.strerror}"

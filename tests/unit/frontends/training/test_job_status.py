@@ -3,9 +3,20 @@
 from typing import Any
 
 from weft.frontends.training.compiler import groups_of
+from weft.frontends.training.job_news import condition_news, preempted_text
 from weft.frontends.training.job_status import JobStatusFile
+from weft.frontends.training.observed import SUSPENDED
 from weft.frontends.training.schema import ON_FAILURE, JobFile, PodTemplate, ReplicaSpec, TrainingJob
 from weft.store.state import STATUS, read_status
+
+
+def test_the_run_that_a_suspended_job_makes_room_for_is_told():
+    job = TrainingJob(kind="TFJob", name="job", replicas={})
+    suspended = {"type": SUSPENDED, "status": "True", "message": "TFJob job is suspended."}
+    assert condition_news(job, suspended) == "TFJob job suspended"
+    suspended["message"] += preempted_text("run-000007")
+    told = "TFJob job suspended: preempted by run-000007, and goes on when there is room"
+    assert condition_news(job, suspended) == told
 
 
 def test_it_is_written_when_the_status_has_changed(tmp_path):

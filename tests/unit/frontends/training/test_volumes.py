@@ -2,9 +2,10 @@
 
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
+from msgspec.structs import replace
 
 from weft.frontends.training.schema import Container, FileItem, JobFile, KeyValues, PodTemplate, Volume, VolumeMount
 from weft.frontends.training.volumes import VolumePlaces, claims_of, make_volumes, mounts_of, remove_volumes
@@ -107,6 +108,22 @@ def test_optional_sources_may_be_missing(places):
 def test_host_paths_that_are_made(places, kind, there):
     found = made(places, Volume(name="v", kind="host", source="new/place", host_type=kind))
     assert os.path.isdir(found["v"]) is there
+
+
+class RacedPath(PosixPath):
+    """A path that another replica makes as soon as it was seen to be missing."""
+
+    def exists(self) -> bool:
+        there = super().exists()
+        if not there:
+            self.mkdir(parents=True) if self.name == "DirectoryOrCreate" else self.touch()
+        return there
+
+
+@pytest.mark.parametrize("kind", ["DirectoryOrCreate", "FileOrCreate"])
+def test_a_host_path_that_another_replica_makes_at_once_is_taken(places, kind):
+    raced = replace(places, base=RacedPath(places.base))
+    assert made(raced, Volume(name="out", kind="host", source=kind, host_type=kind)) == {"out": str(places.base / kind)}
 
 
 def test_the_type_of_a_host_path_is_checked(places):
