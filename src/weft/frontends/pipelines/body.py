@@ -186,7 +186,7 @@ def _changed_between(recipe: Recipe, first: str, began: float) -> str:
     written = () if recipe.opened is None else recipe.opened.written
     named = [path for _, path in recipe.scopes]
     artifacts = [path for paths in recipe.inputs.values() for path in paths]
-    changed = changed_since([*named, *artifacts], began, written)
+    changed = changed_since([*artifacts, *named], began, written)
     name = os.path.relpath(changed, recipe.root) if changed.startswith(f"{recipe.root}/") else changed
     return f"{name} changed after the attempt that it goes on from had begun" if changed else ""
 
