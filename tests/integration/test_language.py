@@ -177,6 +177,16 @@ class TestDecidedInTheRun:
         assert place.states() == {"make": "succeeded", "use": "failed", "after": "cancelled"}
         assert said in read_run(result.folder).step("use").message
 
+    @pytest.mark.parametrize("reader", [{"condition": "{{i}} == x"}, {"loop_argument": "{{i}}"}])
+    def test_what_waits_for_a_step_that_fails_never_began(self, place, reader):
+        steps = reads("x", command="true", **reader)
+        steps["make"]["command"] = "false"
+        place.write(steps)
+        result = place.run()
+        assert place.states() == {"make": "failed", "use": "cancelled"}
+        step = read_run(result.folder).step("use")
+        assert (step.message, step.attempts, step.started) == ("make failed", 0, None)
+
     @pytest.mark.parametrize("make", ["mkdir {{o}}", "true", "ln -s /dev/zero {{o}}"])
     def test_what_is_no_file_cannot_be_looped_over(self, place, make):
         steps = reads("", command="true", loop_argument="{{i}}")
