@@ -378,6 +378,21 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log") or "/log/" in path or "/logs/" in path
 
 
+def files_read(leaves: Mapping[str, str], root: str) -> dict[str, str]:
+    """Return the leaves of files that an execution in the folder `root` read, by absolute path; names count nowhere."""
+    read = {leaf: leaf.removeprefix(READ) for leaf in leaves if leaf.startswith(READ)}
+    return {
+        os.path.join(root, name): leaf
+        for leaf, name in read.items()
+        if not name.endswith("/") and leaves[leaf] != ABSENT
+    }
+
+
+def files_written(leaves: Mapping[str, str], root: str) -> set[str]:
+    """Return the absolute paths of the files that an execution in the folder `root` wrote and left."""
+    return {os.path.join(root, leaf.removeprefix(WROTE)) for leaf in leaves if leaf.startswith(WROTE)}
+
+
 def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict[str, str]:
     """Return leaves that `opened_leaves` has found, with what their files and variables are now.
 
