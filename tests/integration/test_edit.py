@@ -129,6 +129,15 @@ class TestAFileThatAFinishedStepUsed:
         (told,) = scripted.notes
         assert told.startswith(f"{scripted.folder / 'settings.txt'} has changed since a used it, ")
 
+    def test_by_opening_it_is_told_if_the_result_is_one_of_an_earlier_run(self, scripted):
+        scripted.write(scripts(cache={"enable": True}))
+        assert [scripted.run(), scripted.run()] == ["failed", "failed"]
+        (scripted.folder / "settings.txt").write_text("2")
+        second = scripted.folder_of("run-000002")
+        wiring.resume_run(second, scripted.settings, quiet=True, on_note=scripted.notes.append)
+        (told,) = scripted.notes
+        assert "settings.txt has changed since a used it, and run-000002 goes on with the earlier result; " in told
+
     def test_is_not_told_if_the_step_runs_again(self, scripted):
         scripted.write(scripts())
         assert scripted.run() == "failed"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from weft.graph.spec import CommandFiles
     from weft.runs.reading import ItemRecord, RunRecord, StepRecord
+    from weft.store.entries import Entry
     from weft.store.results import ResultCache
 
 
@@ -31,7 +32,13 @@ def edited_files(
     too, and they count by their content; other files count by the time of their change. What steps wrote does not
     count. Errors as of `Digester.of`.
     """
-    used = {step.name: _used(run, step, ended, named[step.name], results) for step, ended in _ended(steps, named)}
+    entries: dict[str, list[Entry]] = {}
+    for entry in results.index.of_run(run.name, run.id):
+        entries.setdefault(entry.step, []).append(entry)
+    used = {
+        step.name: _used(entries.get(step.name, ()), run.id, ended, named[step.name], results)
+        for step, ended in _ended(steps, named)
+    }
     written = {path for files in named.values() for path in files.written}
     written.update(path for one in used.values() for path in one.written)
     found: dict[str, list[str]] = {}
@@ -55,11 +62,8 @@ def _ended(steps: Iterable[StepRecord], named: Mapping[str, CommandFiles]) -> li
     return found
 
 
-def _used(run: RunRecord, step: StepRecord, ended: float, files: CommandFiles, results: ResultCache) -> _Used:
-    changed: dict[str, bool] = {}
-    written: set[str] = set()
-    for entry in results.index.near(run.name, step.name):
-        if run.id == entry.run or run.id in results.index.users(entry.key):
-            changed |= results.changed_content(entry, files.root)
-            written |= files_written(entry.leaves, files.root)
-    return _Used(changed, frozenset(written), ended)
+def _used(entries: Iterable[Entry], run: str, ended: float, files: CommandFiles, results: ResultCache) -> _Used:
+    # A run of another project may have the same name.
+    own = [entry for entry in entries if entry.run != run or entry.store.startswith(f"{files.root}/")]
+    written = {path for entry in own for path in files_written(entry.leaves, files.root)}
+    return _Used(results.changed_content(own, files.root), frozenset(written), ended)

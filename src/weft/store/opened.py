@@ -378,14 +378,9 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log") or "/log/" in path or "/logs/" in path
 
 
-def files_read(leaves: Mapping[str, str], root: str) -> dict[str, str]:
-    """Return the leaves of files that an execution in the folder `root` read, by absolute path; names count nowhere."""
-    read = {leaf: leaf.removeprefix(READ) for leaf in leaves if leaf.startswith(READ)}
-    return {
-        os.path.join(root, name): leaf
-        for leaf, name in read.items()
-        if not name.endswith("/") and leaves[leaf] != ABSENT
-    }
+def is_file_read(leaf: str, text: str) -> bool:
+    """Whether a leaf is of a file that an execution read, and not of names in a folder or of what was not there."""
+    return leaf.startswith(READ) and not leaf.endswith("/") and text != ABSENT
 
 
 def files_written(leaves: Mapping[str, str], root: str) -> set[str]:

@@ -36,7 +36,7 @@ from weft.store.opened import (
     WROTE,
     OpenedFiles,
     endings_of,
-    files_read,
+    is_file_read,
     leaves_now,
     newly_set,
     opened_leaves,
@@ -317,23 +317,25 @@ class ResultCache:
         changed |= newly_set(entry.leaves, root, self._now_ns())
         return self.differences(then, {**then, **changed})[0] if changed else ""
 
-    def changed_content(self, entry: Entry, root: str) -> dict[str, bool]:
-        """Return whether the content of each file that the execution of a result read is another one now.
+    def changed_content(self, entries: Iterable[Entry], root: str) -> dict[str, bool]:
+        """Return whether the content of each file that the executions of some results read is another one now.
 
-        These are the files that it opened in the folder `root`, and those there that its command names, by absolute
-        path; none if times count instead. Errors as of `Digester.of`.
+        These are the files that they opened in the folder `root`, and those there that their commands name, by absolute
+        path; none where times count instead. Errors as of `Digester.of`.
         """
-        if entry.leaves.get("mode") != CONTENT:
-            return {}
         digester = self._digester()
-        read = files_read(entry.leaves, root)
-        now = leaves_now({leaf: entry.leaves[leaf] for leaf in read.values()}, root, digester)
-        found = {path: now[leaf] != entry.leaves[leaf] for path, leaf in read.items()}
-        for leaf, then in entry.leaves.items():
+        found: dict[str, bool] = {}
+        counting = (entry.leaves for entry in entries if entry.leaves.get("mode") == CONTENT)
+        for leaf, then in {pair for leaves in counting for pair in leaves.items()}:
             kind, _, name = leaf.partition(" ")
-            if kind == "file" and ":" not in name:  # else a scope, which may lie in another file system
-                path = os.path.normpath(os.path.join(root, name))
-                found[path] = digester.of(path) != then
+            path = os.path.normpath(os.path.join(root, name))
+            if is_file_read(leaf, then):
+                now = leaves_now({leaf: then}, root, digester)[leaf]
+            elif kind == "file" and ":" not in name:  # else a scope, which may lie in another file system
+                now = digester.of(path)
+            else:
+                continue
+            found[path] = found.get(path, False) or now != then
         return found
 
     def _is_left_by_another(self, entry: Entry, name: str, text: str) -> bool:
