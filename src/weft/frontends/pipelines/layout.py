@@ -65,7 +65,7 @@ class CompiledPipeline(Struct, frozen=True):
     """A pipeline compiled for one run: its nodes, its graph, the names of its steps.
 
     `unbound` are mounted file systems without a folder. `hopeless` are mounts that can never work on this machine, each
-    with the image of its step.
+    with the image of its step. `scripts` are those of steps with a cache.
     """
 
     nodes: list[Node]
@@ -74,6 +74,7 @@ class CompiledPipeline(Struct, frozen=True):
     warnings: list[str]
     unbound: list[str]
     hopeless: list[tuple[str, DefinitionError]]
+    scripts: FoundScripts
 
 
 def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> CompiledPipeline:
@@ -106,6 +107,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
         ],
         unbound(nodes),
         hopeless_mounts(chosen) if around.mounts else [],
+        scripts,
     )
 
 

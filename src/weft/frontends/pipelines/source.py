@@ -119,9 +119,10 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         from weft.frontends.pipelines.templates import as_text
 
         found = {}
-        for step in layout.compile_loaded(self, folder.name, layout.place_of(self, folder)).nodes:
+        compiled = layout.compile_loaded(self, folder.name, layout.place_of(self, folder))
+        for step in compiled.nodes:
             if isinstance(step, ResolvedStep) and not step.not_run:
-                scripts = scripts_of(step, str(self.base))
+                scripts = compiled.scripts.get(step.id) or scripts_of(step, str(self.base))
                 paths = dict.fromkeys(scripts.files)
                 if scripts.named is not None:
                     for item in step.items or ("",):
