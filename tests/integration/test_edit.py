@@ -86,6 +86,83 @@ def failed(place: Place) -> Place:
     return place
 
 
+def scripts(**cache: Any) -> dict[str, Any]:
+    """A step that runs a script, which opens another file, one that rewrites a third file, and one that fails."""
+    return {
+        "a": {"command": "python3 a.py data.txt > {{out}}", "artifacts": {"output": ["out"]}, **cache},
+        "b": {"command": "test -e data.txt; echo other > data.txt", "deps": "a"},
+        "bad": {"command": "test -e repaired", "deps": "b"},
+    }
+
+
+class TestAFileThatAFinishedStepUsed:
+    @pytest.fixture
+    def scripted(self, place):
+        (place.folder / "settings.txt").write_text("1")
+        (place.folder / "data.txt").write_text("data")
+        (place.folder / "a.py").write_text("print(open('settings.txt').read())")
+        return place
+
+    @pytest.mark.parametrize("file", [None, "pipeline"])
+    @pytest.mark.parametrize("cache", [{}, {"cache": {"enable": True}}])
+    def test_and_that_was_edited_is_told(self, scripted, cache, file):
+        scripted.write(scripts(**cache))
+        assert scripted.run() == "failed"
+        again = {"file": file and str(scripted.file)}
+        assert scripted.resume(**again) == "failed"
+        assert scripted.notes == [], "no file is edited: a step wrote data.txt"
+        (scripted.folder / "a.py").write_text("print(2)")
+        assert scripted.resume(**again) == "failed"
+        assert scripted.notes == [
+            f"{scripted.folder / 'a.py'} has changed since a used it, and run-000001 goes on with the earlier result; "
+            f"for a new one: weft run {scripted.file}"
+        ]
+
+    def test_by_opening_it_is_told_if_the_step_has_a_cache(self, scripted):
+        scripted.write(scripts(cache={"enable": True}))
+        assert scripted.run() == "failed"
+        (scripted.folder / "a.py").touch()
+        assert scripted.plainly() == "failed"
+        assert scripted.notes == [], "what is in it is the same"
+        (scripted.folder / "settings.txt").write_text("2")
+        assert scripted.plainly() == "failed"
+        (told,) = scripted.notes
+        assert told.startswith(f"{scripted.folder / 'settings.txt'} has changed since a used it, ")
+
+    def test_by_opening_it_is_told_if_the_result_is_one_of_an_earlier_run(self, scripted):
+        scripted.write(scripts(cache={"enable": True}))
+        assert [scripted.run(), scripted.run()] == ["failed", "failed"]
+        (scripted.folder / "settings.txt").write_text("2")
+        second = scripted.folder_of("run-000002")
+        wiring.resume_run(second, scripted.settings, quiet=True, on_note=scripted.notes.append)
+        (told,) = scripted.notes
+        assert "settings.txt has changed since a used it, and run-000002 goes on with the earlier result; " in told
+
+    def test_is_not_told_if_the_step_runs_again(self, scripted):
+        scripted.write(scripts())
+        assert scripted.run() == "failed"
+        (scripted.folder / "a.py").write_text("print(2)")
+        steps = scripts()
+        steps["a"]["command"] = "python3 a.py > {{out}}"
+        scripted.write(steps)
+        assert scripted.resume() == "failed"
+        assert [note for note in scripted.notes if "used it" in note] == []
+
+    def test_of_items_of_a_loop_is_told_with_all_steps(self, scripted):
+        fails = "test -e repaired || test {{PF_LOOP_ARGUMENT}} = 1"
+        steps = {
+            name: {"command": f"python3 a.py; {fails}", "loop_argument": [1, 2]}
+            for name in ("one", "two", "three", "four")
+        }
+        scripted.write(steps, failure_options={"strategy": "continue"})
+        assert scripted.run() == "failed"
+        (scripted.folder / "a.py").write_text("print(2)")
+        scripted.repair()
+        assert scripted.plainly() == "succeeded"
+        (told,) = scripted.notes
+        assert "a.py has changed since one, two, three and 1 more used it, " in told
+
+
 class TestAnEditWithoutTheOption:
     def test_is_told_with_what_to_type(self, place):
         place.write(chain())

@@ -177,6 +177,27 @@ class TestDecidedInTheRun:
         assert place.states() == {"make": "succeeded", "use": "failed", "after": "cancelled"}
         assert said in read_run(result.folder).step("use").message
 
+    def test_a_dag_that_loops_over_an_artifact_shows_its_parameters(self, place):
+        inner = {
+            "parameters": {"n": "{{PF_PARENT.base}}", "least": 3},
+            "command": "test {{n}} -gt {{least}}",
+        }
+        steps = reads("[1, 2]", loop_argument="{{i}}", parameters={"base": 10}, entry_points={"inner": inner})
+        place.write(steps)
+        pipeline = load_pipeline(str(place.file), user="me", overrides={"use.base": "70"})
+        assert run_pipeline(pipeline, place.settings, quiet=True).state == "succeeded"
+        assert read_run(place.folder_of()).parameters == {"use.base": 70, "use.inner.least": 3}
+
+    @pytest.mark.parametrize("reader", [{"condition": "{{i}} == x"}, {"loop_argument": "{{i}}"}])
+    def test_what_waits_for_a_step_that_fails_never_began(self, place, reader):
+        steps = reads("x", command="true", **reader)
+        steps["make"]["command"] = "false"
+        place.write(steps)
+        result = place.run()
+        assert place.states() == {"make": "failed", "use": "cancelled"}
+        step = read_run(result.folder).step("use")
+        assert (step.message, step.attempts, step.started) == ("make failed", 0, None)
+
     @pytest.mark.parametrize("make", ["mkdir {{o}}", "true", "ln -s /dev/zero {{o}}"])
     def test_what_is_no_file_cannot_be_looped_over(self, place, make):
         steps = reads("", command="true", loop_argument="{{i}}")

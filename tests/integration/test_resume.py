@@ -163,6 +163,37 @@ class TestKilled:
         recorded = read_journal(place.run / "journal")
         assert (recorded.header.incarnation, recorded.incarnation) == (0, 6), "it was replayed, not begun again"
 
+    @pytest.mark.parametrize("kind", ["loop", "dag"])
+    def test_the_items_of_a_loop_over_an_artifact_are_known_again_before_they_are_read(self, place, kind):
+        waits = body("touch began; until test -e go; do sleep 0.02; done; echo $PF_STEP_NAME > {{out}}")
+        inner = {"command": waits, "artifacts": {"output": ["out"]}}
+        reads = {"artifacts": {"input": {"i": "{{make.list}}"}}}
+        if kind == "dag":
+            output = {"output": {"out": "{{inner.out}}"}}
+            work = {"entry_points": {"inner": inner}, "artifacts": {**reads["artifacts"], **output}}
+        else:
+            work = {**inner, "artifacts": {**reads["artifacts"], "output": ["out"]}}
+        steps = {
+            "make": {"command": f"echo '[1, 2]' > {{{{list}}}}; {body()}", "artifacts": {"output": ["list"]}},
+            "work": {"deps": "make", "loop_argument": "{{i}}", **work},
+            "sum": {
+                "deps": "work",
+                "command": f"cat $(echo {{{{all}}}} | tr , ' '); {body()}",
+                "artifacts": {"input": {"all": "{{work.out}}"}},
+            },
+        }
+        place.write(steps, **FILES)
+        place.kill_when(place.began)
+        (place.folder / "go").touch()
+        code, _, err = place.weft("resume", RUN)
+        assert code == 0, err
+        step = read_run(place.run).step("sum")
+        assert (step.state, step.attempts) == ("succeeded", 1)
+        code, out, err = place.weft("logs", f"{RUN}/sum@0")
+        assert code == 0, err
+        assert len(out.split()) == 2, "the output of each item"
+        assert (place.counts()["make"], place.counts()["sum"]) == (1, 1)
+
     def test_what_a_killed_owner_left_running_is_ended_first(self, place):
         place.write({"a": {"command": "echo $$ > pid; until test -e go; do sleep 0.02; done; " + body()}})
         pid = place.folder / "pid"

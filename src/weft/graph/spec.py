@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
@@ -37,6 +37,14 @@ class StepInputs(Struct, frozen=True):
     leaves: Mapping[str, str]
     files: Mapping[str, Sequence[str]]
     later: Sequence[tuple[str, str]] = ()
+
+
+class CommandFiles(Struct, frozen=True):
+    """The files that the commands of a step name, as absolute paths, and those that they write; they run in `root`."""
+
+    root: str
+    paths: Sequence[str]
+    written: Collection[str] = ()
 
 
 class MachineAddress(Struct, frozen=True):

@@ -127,6 +127,23 @@ class Stack(Struct):
     mirror: RunMirror | None = None
 
 
+def _by_vertex(tasks: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for vertex, index in tasks:
+        found.setdefault(vertex, []).append(index)
+    return found
+
+
+def _is_of_helper(plan: Plan) -> Callable[[tuple[str, int]], bool]:
+    """Return whether a finished task is one of a helper, of which nothing but its value was left, in its process."""
+
+    def is_of_helper(task: tuple[str, int]) -> bool:
+        vertex = plan.vertices.get(task[0])
+        return vertex is not None and vertex.role is Role.HELPER and vertex.outputs is None and not vertex.keep
+
+    return is_of_helper
+
+
 class ActiveRun:
     """A run in this process: `wait` for it, `cancel` it, take its `events`, read its `result`.
 
@@ -144,7 +161,11 @@ class ActiveRun:
         self.gone: Mapping[str, Sequence[int]] = {}
         """Finished tasks, by vertex, whose values are gone."""
         if plan is not None and stack.values is not None:
-            self.gone = {vertex: [n for v, n in plan.gone if v == vertex] for vertex, _ in plan.gone}
+            self.gone = _by_vertex(plan.gone)
+        elif plan is not None and plan.recovered is not None:
+            self.gone = _by_vertex(
+                sorted(filter(_is_of_helper(plan), plan.recovered.master.inspector.finished_tasks()))
+            )
         self.events = events
         self._suspended = False
         self._lock = threading.Lock()

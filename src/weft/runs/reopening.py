@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -20,9 +20,10 @@ from weft.durability.journal import JOURNAL, FileJournal
 from weft.durability.resume import FinishedTask, Plan, plan_resume
 from weft.durability.values import plan_values
 from weft.engine.tuning import Tuning
-from weft.model.errors import ConflictError, DiskFullError, NotFoundError
+from weft.model.errors import ConflictError, DiskFullError, NotFoundError, WeftError
 from weft.model.ids import item_name
 from weft.runs.active import ActiveRun, RunEvents, Stack
+from weft.runs.edited_files import edited_files
 from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit
 from weft.runs.listing import index_may_be_busy, open_catalog
 from weft.runs.opening import DURABILITY, final_steps, hold_mirror, make_stack, open_values, with_values
@@ -34,18 +35,23 @@ from weft.store.expiry import set_expiries
 from weft.store.state import LEAST_ROOM, ROOT, WORKERS, RunFolder, StateRoot, is_copied, owns_root, read_description
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from weft.admin.settings import Settings
     from weft.graph.logical import Vertex
-    from weft.graph.spec import RunSpec
+    from weft.graph.spec import CommandFiles, RunSpec
     from weft.runs.mirroring import RunMirror
     from weft.runs.opening import Managers
-    from weft.runs.reading import RunRecord
+    from weft.runs.reading import RunRecord, StepRecord
     from weft.runs.sources import ResumableSource, Revised
     from weft.runtime.clock import WallClock
     from weft.runtime.session import EngineSession
     from weft.store.catalog import Catalog
     from weft.store.filesystems import Copy
     from weft.store.outputs import Outputs
+    from weft.store.results import ResultCache
+
+_MOST_NAMES: Final = 3
 
 
 class Host(SourceHost, Protocol):
@@ -63,6 +69,10 @@ class Host(SourceHost, Protocol):
 
     def workers(self) -> EngineSession:
         """Return the store and the workers that all runs share."""
+        ...
+
+    def results(self, note: Callable[[str], None] | None = None) -> AbstractContextManager[ResultCache]:
+        """Open the cache."""
         ...
 
 
@@ -119,9 +129,49 @@ def resume_files(
         copies=copies,
         mirror=mirror,
     )
+    finished = _finished(before, run, again)
+    if finished:
+        with host.results(events.note) as results:
+            _tell_of_edited_scripts(before, finished, copies_of.named_files(folder), results, events.note)
     continue_clock(session, run.plan)
     run.start(session)
     return run
+
+
+def _finished(before: RunRecord, run: ActiveRun, again: Collection[str]) -> list[StepRecord]:
+    """Return the steps of a resumed run that have finished, at least for an item, and do not run again."""
+    plan = run.plan
+    assert plan is not None
+    gone = {plan.vertices[vertex].step for vertex, _ in plan.gone}
+    left_out = {*again, *gone, *final_steps(run.spec.graph)}
+    done = _done(before)
+    return [step for step in before.steps if step.name in done and step.name not in left_out]
+
+
+def _tell_of_edited_scripts(
+    run: RunRecord,
+    steps: Sequence[StepRecord],
+    named: Mapping[str, CommandFiles],
+    results: ResultCache,
+    note: Callable[[str], None],
+) -> None:
+    """Note the files that finished steps used and that have changed since, as they do not run again for them."""
+    try:
+        edited = edited_files(run, steps, named, results)
+    except WeftError as error:
+        note(f"whether files of finished steps have changed is not known: {error.message}")
+        return
+    for file, names in edited.items():
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        used_by = f"{', '.join(names[:_MOST_NAMES])}{more}"
+        note(
+            f"{_shown(file)} has changed since {used_by} used it, and {run.id} goes on with the earlier result; "
+            f"for a new one: weft run {shlex.quote(_shown(run.file))}"
+        )
+
+
+def _shown(file: str) -> str:
+    return os.path.relpath(file) if file.startswith(f"{os.getcwd()}/") else file
 
 
 def _tell_of_edited_file(run: str, described: Mapping[str, Any], note: Callable[[str], None]) -> None:
@@ -137,7 +187,7 @@ def _tell_of_edited_file(run: str, described: Mapping[str, Any], note: Callable[
     except OSError:
         return
     if now != text.encode():
-        name = os.path.relpath(file) if file.startswith(f"{os.getcwd()}/") else file
+        name = _shown(file)
         note(
             f"{name} has changed since {run} read it, and the run goes on as it was; "
             f"to go on with the file as it is now: weft resume {run} --file {shlex.quote(name)}"

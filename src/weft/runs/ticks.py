@@ -93,6 +93,7 @@ class RecordMaker:
         self._run = ""
         self._state: dict[str, str] = {}
         self._started: set[str] = set()
+        self._ended: set[str] = set()
         self._attempt: dict[str, int] = {}
         self._ended_well: set[tuple[str, int]] = set()
         self._messages: dict[str, str] = {}
@@ -167,7 +168,7 @@ class RecordMaker:
                 records.append(record)
         records += begun
         for name, failure in failures.items():
-            if name not in changed and name not in self._over:
+            if name not in changed and name not in self._over and name not in self._ended:
                 what = shortened(f"failed, and is tried again: {failure.message}")
                 about = self._about(tick.time, name, self._state.get(name, "running"), what)
                 records.append(replace(about, exit=failure.status))
@@ -247,11 +248,13 @@ class RecordMaker:
             status = VertexState.SKIPPED
             reasons = {self._skipped[vertex.id, index] for index in range(n)} or {self._words.empty}
             reason = reasons.pop() if len(reasons) == 1 else f"all {n} items are skipped"
-        state = self._words.step(status, started=not own or name in self._started)
+        helper_ran = not own and not (moved.why is not None and moved.why.failed)
+        state = self._words.step(status, started=helper_ran or name in self._started)
         if state == self._state.get(name, self._words.step(VertexState.CONFIGURED, started=False)):
             return None
         self._state[name] = state
         ended = status in ENDED
+        (self._ended.add if ended else self._ended.discard)(name)
         if status is VertexState.FAILED and (name in self._failures or not reason):
             reason = self._failures.get(name, "")
             if self._ended_by_user(name):

@@ -331,6 +331,14 @@ class CacheIndex:
             {"pipeline": pipeline, "step": step},
         )
 
+    def of_run(self, pipeline: str, run: str) -> list[Entry]:
+        """Return the results that a run of the pipeline has used, and those that runs of its name have made."""
+        return self._entries(
+            "WHERE (pipeline = :pipeline AND run = :run) "
+            "OR key IN (SELECT key FROM uses WHERE owner = :owner AND run = :run)",
+            {"pipeline": pipeline, "run": run, "owner": self.owner},
+        )
+
     def items_before(self, pipeline: str, step: str, run: str) -> dict[str, str]:
         """Return the keys of the newest results of a looping step that other runs than `run` made, by the item."""
         with self.database.read() as db:

@@ -378,6 +378,16 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log") or "/log/" in path or "/logs/" in path
 
 
+def is_file_read(leaf: str, text: str) -> bool:
+    """Whether a leaf is of a file that an execution read, and not of names in a folder or of what was not there."""
+    return leaf.startswith(READ) and not leaf.endswith("/") and text != ABSENT
+
+
+def files_written(leaves: Mapping[str, str], root: str) -> set[str]:
+    """Return the absolute paths of the files that an execution in the folder `root` wrote and left."""
+    return {os.path.join(root, leaf.removeprefix(WROTE)) for leaf in leaves if leaf.startswith(WROTE)}
+
+
 def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict[str, str]:
     """Return leaves that `opened_leaves` has found, with what their files and variables are now.
 

@@ -36,6 +36,7 @@ from weft.store.opened import (
     WROTE,
     OpenedFiles,
     endings_of,
+    is_file_read,
     leaves_now,
     newly_set,
     opened_leaves,
@@ -315,6 +316,27 @@ class ResultCache:
         changed = {name: text for name, text in changed.items() if not self._is_left_by_an_item(entry, name, text)}
         changed |= newly_set(entry.leaves, root, self._now_ns())
         return self.differences(then, {**then, **changed})[0] if changed else ""
+
+    def changed_content(self, entries: Iterable[Entry], root: str) -> dict[str, bool]:
+        """Return whether the content of each file that the executions of some results read is another one now.
+
+        These are the files that they opened in the folder `root`, and those there that their commands name, by absolute
+        path; none where times count instead. Errors as of `Digester.of`.
+        """
+        digester = self._digester()
+        found: dict[str, bool] = {}
+        counting = (entry.leaves for entry in entries if entry.leaves.get("mode") == CONTENT)
+        for leaf, then in {pair for leaves in counting for pair in leaves.items()}:
+            kind, _, name = leaf.partition(" ")
+            path = os.path.normpath(os.path.join(root, name))
+            if is_file_read(leaf, then):
+                now = leaves_now({leaf: then}, root, digester)[leaf]
+            elif kind == "file" and ":" not in name:  # else a scope, which may lie in another file system
+                now = digester.of(path)
+            else:
+                continue
+            found[path] = found.get(path, False) or now != then
+        return found
 
     def _is_left_by_an_item(self, entry: Entry, name: str, text: str) -> bool:
         """Whether a file that the execution of a result made has the content that another item of its loop has left

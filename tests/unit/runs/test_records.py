@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from tests.unit.runs.shell import STEPS, Shell, chain
 from weft.engine.commands import Complete
-from weft.engine.events import CancelRequested, Failed, UserEvent
+from weft.engine.events import CancelRequested, Failed, Offered, UserEvent, WorkerJoined
 from weft.engine.ports import ManualClock
 from weft.frontends.pipelines.states import PROJECTION
-from weft.graph.logical import AFTER_ANY, OnFailure, Retry
+from weft.graph.logical import AFTER_ANY, NONE, Edge, LogicalGraph, OnFailure, Retry, Role, Storage, Vertex
 from weft.graph.projection import Projection
 from weft.model.errors import ConflictError, DiskFullError, NotFoundError, UsageError, WeftError
 from weft.model.failures import Failure
+from weft.model.program import Program
 from weft.runs import records
 from weft.runs.listing import as_it_is, describe, list_runs, mark_interrupted, open_catalog
 from weft.runs.reading import read_run, record_interruption
@@ -262,6 +263,32 @@ def test_a_retry_shows_each_attempt(start, clock):
     run.recorder.close()
     step = read_run(run.folder.path).step("prepare")
     assert (step.state, step.attempts, step.message) == ("failed", 2, "second")
+
+
+def beside(name: str) -> LogicalGraph:
+    """A step, and another one beside it that waits for a helper of its own."""
+    graph = LogicalGraph(name="beside", on_failure=OnFailure.FAIL_FAST)
+    graph.add_vertex(Vertex("prepare", Program("math:sqrt")))
+    graph.add_vertex(Vertex(f"{name}/if", Program("math:sqrt"), label=name, role=Role.HELPER))
+    graph.add_vertex(Vertex(name, Program("math:sqrt")))
+    graph.add_edge(Edge(f"{name}/if", name, movement=NONE, storage=Storage.NONE))
+    return graph
+
+
+def test_a_helper_that_fails_after_its_step_was_cancelled_is_not_tried_again(start, clock):
+    run = start()
+    shell = Shell(beside("train"), run.recorder, clock)
+    first = shell.lease
+    shell.tick(WorkerJoined(0.0, 1, 0), Offered(0.0, (1,)))
+    second = shell.lease
+    assert first != second, "the helper runs too"
+    shell.tick(Failed(0.0, first, 0, "prepare", 0, Failure.USER, "it broke"))
+    shell.tick(Failed(0.0, second, 0, "train/if", 0, Failure.USER, "it cannot be answered"))
+    run.recorder.finish(shell.job)
+    run.recorder.close()
+    assert [record.message for record in run.heard if "tried again" in record.message] == []
+    step = read_run(run.folder.path).step("train")
+    assert (step.state, step.message) == ("cancelled", "prepare failed")
 
 
 def test_a_cancel_ends_what_runs_and_what_waits(start, clock):

@@ -28,12 +28,13 @@ from weft.frontends.pipelines.compiler import (
     unbound,
 )
 from weft.frontends.pipelines.kinds import load_kind
+from weft.frontends.pipelines.language import walk
 from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
-from weft.frontends.pipelines.resolved import ResolvedStep
+from weft.frontends.pipelines.resolved import REPEAT, ResolvedStep
 from weft.frontends.pipelines.resolved import RunIdentity as RunOf
 from weft.frontends.pipelines.secrets import hold_secrets
 from weft.frontends.pipelines.states import PROJECTION
-from weft.frontends.pipelines.templates import SYSTEM_VARIABLES
+from weft.frontends.pipelines.templates import SYSTEM_VARIABLES, find
 from weft.graph.spec import CacheSpec, RunSpec
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.model.records import as_dict
@@ -43,7 +44,7 @@ from weft.store.state import PLACE, PROFILE_OF_RUN, ROOT, STORAGE, WORKERS, os_e
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.kinds import StepBody
-    from weft.frontends.pipelines.language import Pipeline
+    from weft.frontends.pipelines.language import Component, Pipeline
     from weft.frontends.pipelines.resolved import Node
     from weft.frontends.pipelines.storing import StepStorage
     from weft.frontends.pipelines.work import PipelineWork
@@ -65,7 +66,7 @@ class CompiledPipeline(Struct, frozen=True):
     """A pipeline compiled for one run: its nodes, its graph, the names of its steps.
 
     `unbound` are mounted file systems without a folder. `hopeless` are mounts that can never work on this machine, each
-    with the image of its step.
+    with the image of its step. `scripts` are those of steps with a cache.
     """
 
     nodes: list[Node]
@@ -74,6 +75,7 @@ class CompiledPipeline(Struct, frozen=True):
     warnings: list[str]
     unbound: list[str]
     hopeless: list[tuple[str, DefinitionError]]
+    scripts: FoundScripts
 
 
 def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> CompiledPipeline:
@@ -106,6 +108,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
         ],
         unbound(nodes),
         hopeless_mounts(chosen) if around.mounts else [],
+        scripts,
     )
 
 
@@ -423,12 +426,11 @@ def place_of_outputs(loaded: PipelineWork) -> list[str] | None:
 
 def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any]:
     """Return the part of a run's description that an edit changes."""
-    steps = [node for node in compiled.nodes if isinstance(node, ResolvedStep)]
     profile = loaded.origin.profile
     return {
         **({} if profile is None else {PROFILE_OF_RUN: as_dict(profile)}),
         "file": os.path.abspath(loaded.file),
-        "parameters": {f"{step.name}.{name}": value for step in steps for name, value in step.parameters.items()},
+        "parameters": _parameters(loaded.pipeline, compiled.nodes),
         "steps": compiled.steps,
         "outputs": planned_outputs(compiled.nodes),
         "text": loaded.origin.text,
@@ -440,6 +442,30 @@ def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any
         CODE: code_of(loaded.pipeline, compiled.nodes, str(loaded.base), str(loaded.root)),
         PLACE: place_of_outputs(loaded),
     }
+
+
+def _parameters(pipeline: Pipeline, nodes: Sequence[Node]) -> dict[str, Any]:
+    """Return the parameters of steps, and those of a dag with dynamic items and of what is in it, as far as they are
+    known before its steps are.
+    """
+    found: dict[str, Any] = {}
+    for node in nodes:
+        if isinstance(node, ResolvedStep):
+            found |= {f"{node.name}.{name}": value for name, value in node.parameters.items()}
+        elif node.kind == REPEAT:
+            found |= {f"{node.name}.{name}": value for name, value in node.params["parameters"].items()}
+            dag = node.params["dag"]
+            for dotted, component in walk(pipeline.entry_points):
+                if dotted.startswith(f"{dag}."):
+                    name = f"{node.name}{dotted.removeprefix(dag)}"
+                    found |= {f"{name}.{key}": value for key, value in _constants(component).items()}
+    return found
+
+
+def _constants(component: Component) -> dict[str, Any]:
+    """Return the parameters of a component whose values have no templates."""
+    values = {name: parameter.value for name, parameter in component.parameters.items()}
+    return {name: value for name, value in values.items() if not (isinstance(value, str) and any(find(value)))}
 
 
 def in_containers(loaded: Work, note: Callable[[str], None], *, pull: bool = True) -> Work:

@@ -77,7 +77,8 @@ class Scripts(Struct):
 
     `mentioned` are paths that programs name in their texts: the step may read them. `named` are the
     words that name files by the item of a loop, or ones that are not there yet, None without any. `changed` are files
-    that the commands read and then write, `appended` those that they add to; neither has artifacts.
+    that the commands read and then write, `appended` those that they add to; neither has artifacts. `written`
+    are all that they write, as far as their text tells.
     """
 
     files: dict[str, None] = field(default_factory=dict)
@@ -86,6 +87,7 @@ class Scripts(Struct):
     named: NamedFiles | None = None
     changed: Sequence[str] = ()
     appended: Sequence[str] = ()
+    written: frozenset[str] = frozenset()
 
 
 def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) -> Scripts:
@@ -107,6 +109,7 @@ def scripts_of(step: ResolvedStep, folder: str = "", *, mentions: bool = False) 
     scan.folders_elsewhere()
     scan.environment(step)
     scan.leave_out_written()
+    scan.found.written = frozenset(scan.writes.written)
     for path, written in scan.folders.items():
         if any(made.startswith(f"{path}/") for made in scan.writes.written) or is_large(path):
             scan.found.unknown.append(written)
