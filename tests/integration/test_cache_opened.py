@@ -246,6 +246,29 @@ def test_a_new_file_like_those_that_a_step_finds_counts_in_a_folder_with_others(
     assert result(place) == "['one\\n', 'two\\n']\n"
 
 
+TAKES_FILES = """
+import glob, os, shutil
+
+os.makedirs("done", exist_ok=True)
+for path in sorted(glob.glob("data/*")):
+    print(open(path).read())
+    %s
+"""
+
+
+@pytest.mark.parametrize("take", ['shutil.move(path, "done/" + os.path.basename(path))', "os.remove(path)"])
+@pytest.mark.parametrize("name", ["y.csv", "a"])
+def test_a_new_file_counts_in_a_folder_whose_files_the_step_takes_away(place, take, name):
+    (place.folder / "take.py").write_text(TAKES_FILES % take)
+    place.write({"a": step("python3 take.py > {{o}}", "o")})
+    (place.folder / "data" / "x.csv").rename(place.folder / "data" / name)
+    assert result(place) == "one\n\n"
+    assert result(place) == "one\n\n"
+    assert place.ran() == {"a": 1}
+    (place.folder / "data" / f"b{name}").write_text("two\n")
+    assert result(place) == "two\n\n"
+
+
 @pytest.mark.parametrize("new", ["y.csv", "data/y.csv"])
 def test_a_step_that_walks_through_the_whole_project_is_reused_until_it_finds_more(place, new):
     place.write({"a": step("find . -name '*.csv' > {{o}}", "o")})

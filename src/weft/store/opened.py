@@ -65,6 +65,8 @@ _OF_MACHINES: Final = frozenset(
 )
 _FAMILIES_OF_MACHINES: Final = ("LC_", "PF_", "WEFT_", "XDG_")
 _SEPARATOR: Final = late_pattern(r"[\s:,;=]+")
+_NAME: Final = late_pattern(r"\.?[\w-]+(?:\.[\w-]+)*")
+"""A name of a file, or another word, as a program writes it."""
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
@@ -76,7 +78,7 @@ class OpenedFiles(Struct, frozen=True):
     `read` are the files that it read, ran or looked for, `written` those that it opened to write, made or named anew,
     `listed` folders. It entered the paths in `followed`, or read them as links. Of those written, it `made` all that is
     in some, and `updated` others, which it might read too. Some files it `linked` to other names, and
-    it `removed_from` some folders what was in them.
+    it `removed_from` some folders what was in them. Of those that it read, it removed or renamed those `taken`.
     """
 
     read: Collection[str] = ()
@@ -87,6 +89,7 @@ class OpenedFiles(Struct, frozen=True):
     updated: Collection[str] = ()
     linked: Collection[str] = ()
     removed_from: Collection[str] = ()
+    taken: Collection[str] = ()
 
 
 def opened_leaves(
@@ -113,6 +116,7 @@ def opened_leaves(
     written_in = {*map(os.path.dirname, written), *opened.removed_from}
     updated = set(opened.updated)
     linked = set(opened.linked)
+    gone = set(opened.taken)
     read = {_source(path) for path in opened.read}
     named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
@@ -143,8 +147,9 @@ def opened_leaves(
         # Who lists hidden folders too goes through all that is there, and looks for more than modules.
         is_walked = path in walked and (path == root or not _is_everybodys(path))
         if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
-            taken = [one for one in _below(everything, path) if one in read and one not in written]
-            endings = _endings(path, (one for one in taken if _counts(one, root, covered)), scripts)
+            found_there = [one for one in _below(everything, path) if one in read and one not in written]
+            candidates = (one for one in found_there if _counts(one, root, covered))
+            endings = _endings(path, candidates, gone, scripts)
             if endings and (path == root or not _is_everybodys(path)):
                 leaves[READ + name + "/"] = _digest_of_alike(path, endings, _late(path, found, started, written))
             continue
@@ -193,28 +198,35 @@ class _Scripts:
         self._paths = tuple(paths)
 
     @cached_property
-    def _texts(self) -> bytes:
+    def _text(self) -> str:
         texts = []
         for path in self._paths:
             with suppress(OSError):
-                texts.append(Path(path).read_bytes())
-        return b"\n".join(texts)
+                texts.append(os.fsdecode(Path(path).read_bytes()))
+        return "\n".join(texts)
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(_NAME.findall(self._text))
 
     def name(self, path: str) -> bool:
-        """Whether one of them has the name of a file in its text."""
-        return os.fsencode(os.path.basename(path)) in self._texts
+        """Whether one of them has the name of a file in its text, and not as a part of a longer word."""
+        name = os.path.basename(path)
+        return name in (self._words if _NAME.fullmatch(name) else self._text)
 
 
-def _endings(folder: str, taken: Iterable[str], scripts: _Scripts) -> list[str]:
-    """Return the endings of the files that an execution took from a folder that it listed, and that no script names.
+def _endings(folder: str, found: Iterable[str], gone: Collection[str], scripts: _Scripts) -> list[str]:
+    """Return the endings of the files that an execution found in a folder that it listed, and that no script names.
 
-    Programs list a folder for other reasons, too, such as Python where it looks for modules.
+    Those `gone` it has removed or renamed. Programs list a folder for other reasons, too, such as Python where it looks
+    for modules.
     """
     endings = set()
-    for path in taken:
+    for path in found:
         ending = os.path.splitext(path)[1]
         is_candidate = os.path.dirname(path) == folder and ending not in endings and not path.endswith(_CODE)
-        if is_candidate and " " not in ending and os.path.isfile(path) and not scripts.name(path):
+        was_there = is_candidate and " " not in ending and (path in gone or os.path.isfile(path))
+        if was_there and not scripts.name(path):
             endings.add(ending)
     return sorted(endings)
 

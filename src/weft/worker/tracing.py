@@ -138,7 +138,7 @@ MOST_INTERPRETERS, LONGEST_LINE = 5, 256
 """How many programs the kernel looks at to find the one that runs, and how much of their first lines; see execve(2)."""
 AT_ONCE = 64
 """The most calls that the guardian lets go on before it looks at other events."""
-KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from")
+KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from", "taken")
 """The sets of paths that are reported, in the order of the fields of `weft.store.opened.OpenedFiles`."""
 KINDS_OF = {
     CREATE: ("written", "made"),
@@ -385,6 +385,8 @@ class CallListener:
         elif path and what == EXECUTE:
             self._execute(pid, path)
         elif path and succeeds and (what not in THERE or os.path.lexists(path) == THERE[what]):
+            if what == REMOVE and path in self.found["read"]:
+                self.found["taken"].add(path)
             for kind in KINDS_OF[what]:
                 self.found[kind].add(path if what != REMOVE else os.path.dirname(path))
             if what == SYMLINK or (what == RENAME and old[0] in self._own_links):
@@ -420,6 +422,7 @@ class CallListener:
                 self.found["linked"].add(path)
             else:
                 self.found["removed_from"].add(os.path.dirname(path))
+                self.found["taken"].add(path)
         return there
 
     def _flags(self, pid: int, call: str, args: list[int]) -> int:

@@ -140,6 +140,27 @@ def test_a_file_that_a_script_names_was_not_found_by_listing(crowded, digester, 
     assert f"{READ}{folder}/" not in found[0], "what is named beforehand is not found by listing either"
 
 
+def test_a_script_names_a_file_by_a_whole_word(crowded, digester):
+    (crowded / "pk" / "n").write_text("")
+    found = leaves(crowded, digester, listed=["pk"], read=["pk/n", "pk/m.py"], written=["pk/merged"])
+    assert f"{READ}pk/" in found[0], "the script has an n in other words"
+    (crowded / "pk" / "m.py").write_text("open(f'{folder}/n')")
+    found = leaves(crowded, digester, listed=["pk"], read=["pk/n", "pk/m.py"], written=["pk/merged"])
+    assert f"{READ}pk/" not in found[0]
+
+
+def test_names_like_those_of_files_that_were_taken_away_count(crowded, digester):
+    taken = ["d/x.csv", "d/own.tmp"]
+    opened = {"listed": ["d"], "read": [*taken, "d/none.txt"], "written": ["d/own.tmp"]}
+    before = leaves(crowded, digester, **opened, removed_from=["d"], taken=taken)[0]
+    for other in ("new.tmp", "new.txt"):
+        (crowded / "d" / other).write_text("")
+    assert leaves_now(before, str(crowded), digester) == before
+    (crowded / "d" / "new.csv").write_text("")
+    after = leaves_now(before, str(crowded), digester)
+    assert [name for name in before if after[name] != before[name]] == [f"{READ}d/"]
+
+
 @pytest.mark.parametrize("folder", [".", "pk"])
 def test_all_names_count_in_a_crowded_folder_that_the_execution_walks_through(crowded, digester, folder):
     (crowded / "pk" / ".hidden").mkdir()
