@@ -81,6 +81,16 @@ def test_folders_of_the_project_with_the_names_of_libraries_count(place, folder)
     assert result(place) == "two\n"
 
 
+def test_a_file_in_a_hidden_folder_of_the_project_counts(place):
+    (place.folder / ".conf").mkdir()
+    (place.folder / "read.py").write_text("print(open('.co' + 'nf/x.json').read())")
+    place.write({"a": step("python3 read.py > {{o}}", "o")})
+    for text in ("one", "two", "two"):
+        (place.folder / ".conf" / "x.json").write_text(text)
+        assert result(place) == f"{text}\n"
+    assert place.ran() == {"a": 2}
+
+
 def test_the_change_is_told_in_a_plan_and_afterwards(place):
     place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}", "o")})
     result(place)

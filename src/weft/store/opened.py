@@ -68,6 +68,14 @@ _SEPARATOR: Final = late_pattern(r"[\s:,;=]+")
 _NAME: Final = late_pattern(r"\.?[\w-]+(?:\.[\w-]+)*")
 """A name of a file, or another word, as a program writes it."""
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
+_HIDDEN: Final = "/."
+_OF_TOOLS: Final = (
+    *(".git", ".hg", ".svn", ".bzr", ".jj", ".weft", ".pipeline", ".idea", ".vs", ".vscode", ".ipynb_checkpoints"),
+    *(".venv", ".tox", ".nox", ".eggs", ".conda", ".pixi", ".direnv", ".terraform", ".gradle", ".npm", ".yarn"),
+    *(".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".pytype", ".hypothesis", ".parcel-cache", ".next"),
+    *(".dvc/cache", ".dvc/tmp", ".snakemake", ".Trash"),
+)
+"""Hidden folders of the project that tools change by themselves; in others are settings that people write."""
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
 
@@ -106,7 +114,8 @@ def opened_leaves(
     `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970,
     `environ` are the variables that it inherited, of which those `declared` have leaves of their own. Left out are
     files that it changed (a database is opened to be written, and then perhaps only read), folders of the system, of
-    libraries and of Weft, and hidden folders. In folders that it wrote to or took code from, and in those around the
+    libraries and of Weft, and hidden folders, except the files that it only read in those of the project that are not
+    of tools. In folders that it wrote to or took code from, and in those around the
     project, only names count that end as those of files that it seems to have found there. Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
@@ -125,7 +134,7 @@ def opened_leaves(
     leaves: dict[str, str] = {}
     everything = sorted({*read, *written, *opened.listed, *followed})
     for path in everything:
-        if not _counts(path, root, covered):
+        if not _counts(path, root, covered) or (path in written and _is_hidden(path, root)):
             continue
         name = _name(path, root)
         links = [link for link in ways.links(path) if link.place not in written and _counts(link.place, root, ())]
@@ -150,10 +159,10 @@ def opened_leaves(
             found_there = [one for one in _below(everything, path) if one in read and one not in written]
             candidates = (one for one in found_there if _counts(one, root, covered))
             endings = _endings(path, candidates, gone, scripts)
-            if endings and (path == root or not _is_everybodys(path)):
+            if endings and (path == root or not (_is_everybodys(path) or _is_hidden(f"{path}/", root))):
                 leaves[READ + name + "/"] = _digest_of_alike(path, endings, _late(path, found, started, written))
             continue
-        if is_folder and not _counts(f"{path}/", root, ()):
+        if is_folder and (not _counts(f"{path}/", root, ()) or _is_hidden(f"{path}/", root)):
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
@@ -374,7 +383,7 @@ def _left(
     project = str(project_around(Path(root)))
     for path in sorted(made.union(opened.written)):
         inside = path.startswith(f"{project}/")
-        if not (inside or is_claimed(path)) or not _counts(path, project, covered):
+        if not (inside or is_claimed(path)) or not _counts(path, project, covered) or _is_hidden(path, project):
             continue
         if _is_log(path[len(project) :] if inside else judged_path(path)):
             continue
@@ -516,8 +525,29 @@ def _source(path: str) -> str:
 
 
 def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
+    """Whether a file may be an input by its place."""
     if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
         return False
-    below = path[len(root) :] if f"{path}/".startswith(f"{root}/") else path  # the project may lie anywhere
-    folder = f"{os.path.dirname(judged_path(below))}/"
-    return not ("/." in folder or any(part in folder for part in _LIBRARIES))
+    top = _top(path, root)
+    folder = _folder(path, top)
+    if _HIDDEN in folder and (not top or _is_everybodys(top) or any(f"/{name}/" in folder for name in _OF_TOOLS)):
+        return False
+    return not any(part in folder for part in _LIBRARIES)
+
+
+def _is_hidden(path: str, root: str) -> bool:
+    """Whether a file lies in a hidden folder of the project, or outside of it."""
+    return _HIDDEN in _folder(path, _top(path, root))
+
+
+def _top(path: str, root: str) -> str:
+    """Return the folder of the execution, or for hidden files that of its project, if a path lies in it, or ""."""
+    if f"{path}/".startswith(f"{root}/"):
+        return root
+    project = str(project_around(Path(root))) if _HIDDEN in os.path.dirname(path) else ""
+    return project if project and path.startswith(f"{project}/") else ""
+
+
+def _folder(path: str, top: str) -> str:
+    """Return the folder of a file as it counts below another one, since the project may lie anywhere."""
+    return f"{os.path.dirname(judged_path(path[len(top) :]))}/"
