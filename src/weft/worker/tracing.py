@@ -123,6 +123,8 @@ NUMBER_AT, ARCHITECTURE_AT = 0, 4
 """Where the filter finds the number of the call and the architecture."""
 RECEIVE, SEND = 0xC0502100, 0xC0182101
 GO_ON = 1
+SET_FLAGS, SYNC_WAKE_UP = 0x40082104, 1
+"""The call that sets flags of a listener, and that by which process and guardian take turns on one processor."""
 SPAWN_SETSIGDEF, SPAWN_SETSID = 0x04, 0x80
 SPAWN_BYTES = 1024
 """More than any C library needs for an object of `posix_spawn`."""
@@ -318,6 +320,10 @@ class CallListener:
         self._libraries: dict[bytes, bool] = {}
         self._memories: dict[int, int] = {}
         self._request = bytearray(REQUEST.size)
+        try:  # noqa: SIM105
+            fcntl.ioctl(listener, SET_FLAGS, SYNC_WAKE_UP)
+        except OSError:  # an older kernel does not know it
+            pass
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
 
