@@ -81,6 +81,16 @@ def test_folders_of_the_project_with_the_names_of_libraries_count(place, folder)
     assert result(place) == "two\n"
 
 
+def test_a_file_in_a_hidden_folder_of_the_project_counts(place):
+    (place.folder / ".conf").mkdir()
+    (place.folder / "read.py").write_text("print(open('.co' + 'nf/x.json').read())")
+    place.write({"a": step("python3 read.py > {{o}}", "o")})
+    for text in ("one", "two", "two"):
+        (place.folder / ".conf" / "x.json").write_text(text)
+        assert result(place) == f"{text}\n"
+    assert place.ran() == {"a": 2}
+
+
 def test_the_change_is_told_in_a_plan_and_afterwards(place):
     place.write({"a": step("D=$(printf da; printf ta); cat $D/x.csv > {{o}}", "o")})
     result(place)
@@ -244,6 +254,29 @@ def test_a_new_file_like_those_that_a_step_finds_counts_in_a_folder_with_others(
     weft = Commands(place.folder, {"WEFT_USER": "me"})
     assert f"the names *.csv in {found_in or './'} changed, compared with run-000001" in weft("plan", "run.yaml")[0]
     assert result(place) == "['one\\n', 'two\\n']\n"
+
+
+TAKES_FILES = """
+import glob, os, shutil
+
+os.makedirs("done", exist_ok=True)
+for path in sorted(glob.glob("data/*")):
+    print(open(path).read())
+    %s
+"""
+
+
+@pytest.mark.parametrize("take", ['shutil.move(path, "done/" + os.path.basename(path))', "os.remove(path)"])
+@pytest.mark.parametrize("name", ["y.csv", "a"])
+def test_a_new_file_counts_in_a_folder_whose_files_the_step_takes_away(place, take, name):
+    (place.folder / "take.py").write_text(TAKES_FILES % take)
+    place.write({"a": step("python3 take.py > {{o}}", "o")})
+    (place.folder / "data" / "x.csv").rename(place.folder / "data" / name)
+    assert result(place) == "one\n\n"
+    assert result(place) == "one\n\n"
+    assert place.ran() == {"a": 1}
+    (place.folder / "data" / f"b{name}").write_text("two\n")
+    assert result(place) == "two\n\n"
 
 
 @pytest.mark.parametrize("new", ["y.csv", "data/y.csv"])

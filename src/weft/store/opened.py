@@ -65,7 +65,17 @@ _OF_MACHINES: Final = frozenset(
 )
 _FAMILIES_OF_MACHINES: Final = ("LC_", "PF_", "WEFT_", "XDG_")
 _SEPARATOR: Final = late_pattern(r"[\s:,;=]+")
+_NAME: Final = late_pattern(r"\.?[\w-]+(?:\.[\w-]+)*")
+"""A name of a file, or another word, as a program writes it."""
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
+_HIDDEN: Final = "/."
+_OF_TOOLS: Final = (
+    *(".git", ".hg", ".svn", ".bzr", ".jj", ".weft", ".pipeline", ".idea", ".vs", ".vscode", ".ipynb_checkpoints"),
+    *(".venv", ".tox", ".nox", ".eggs", ".conda", ".pixi", ".direnv", ".terraform", ".gradle", ".npm", ".yarn"),
+    *(".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".pytype", ".hypothesis", ".parcel-cache", ".next"),
+    *(".dvc/cache", ".dvc/tmp", ".snakemake", ".Trash"),
+)
+"""Hidden folders of the project that tools change by themselves; in others are settings that people write."""
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
 
@@ -76,7 +86,7 @@ class OpenedFiles(Struct, frozen=True):
     `read` are the files that it read, ran or looked for, `written` those that it opened to write, made or named anew,
     `listed` folders. It entered the paths in `followed`, or read them as links. Of those written, it `made` all that is
     in some, and `updated` others, which it might read too. Some files it `linked` to other names, and
-    it `removed_from` some folders what was in them.
+    it `removed_from` some folders what was in them. Of those that it read, it removed or renamed those `taken`.
     """
 
     read: Collection[str] = ()
@@ -87,6 +97,7 @@ class OpenedFiles(Struct, frozen=True):
     updated: Collection[str] = ()
     linked: Collection[str] = ()
     removed_from: Collection[str] = ()
+    taken: Collection[str] = ()
 
 
 def opened_leaves(
@@ -103,7 +114,8 @@ def opened_leaves(
     `known` are paths that count already or that the execution made, `started` is its begin, in seconds since 1970,
     `environ` are the variables that it inherited, of which those `declared` have leaves of their own. Left out are
     files that it changed (a database is opened to be written, and then perhaps only read), folders of the system, of
-    libraries and of Weft, and hidden folders. In folders that it wrote to or took code from, and in those around the
+    libraries and of Weft, and hidden folders, except the files that it only read in those of the project that are not
+    of tools. In folders that it wrote to or took code from, and in those around the
     project, only names count that end as those of files that it seems to have found there. Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
@@ -113,6 +125,7 @@ def opened_leaves(
     written_in = {*map(os.path.dirname, written), *opened.removed_from}
     updated = set(opened.updated)
     linked = set(opened.linked)
+    gone = set(opened.taken)
     read = {_source(path) for path in opened.read}
     named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
@@ -121,7 +134,7 @@ def opened_leaves(
     leaves: dict[str, str] = {}
     everything = sorted({*read, *written, *opened.listed, *followed})
     for path in everything:
-        if not _counts(path, root, covered):
+        if not _counts(path, root, covered) or (path in written and _is_hidden(path, root)):
             continue
         name = _name(path, root)
         links = [link for link in ways.links(path) if link.place not in written and _counts(link.place, root, ())]
@@ -143,12 +156,13 @@ def opened_leaves(
         # Who lists hidden folders too goes through all that is there, and looks for more than modules.
         is_walked = path in walked and (path == root or not _is_everybodys(path))
         if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
-            taken = [one for one in _below(everything, path) if one in read and one not in written]
-            endings = _endings(path, (one for one in taken if _counts(one, root, covered)), scripts)
-            if endings and (path == root or not _is_everybodys(path)):
+            found_there = [one for one in _below(everything, path) if one in read and one not in written]
+            candidates = (one for one in found_there if _counts(one, root, covered))
+            endings = _endings(path, candidates, gone, scripts)
+            if endings and (path == root or not (_is_everybodys(path) or _is_hidden(f"{path}/", root))):
                 leaves[READ + name + "/"] = _digest_of_alike(path, endings, _late(path, found, started, written))
             continue
-        if is_folder and not _counts(f"{path}/", root, ()):
+        if is_folder and (not _counts(f"{path}/", root, ()) or _is_hidden(f"{path}/", root)):
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
@@ -193,28 +207,35 @@ class _Scripts:
         self._paths = tuple(paths)
 
     @cached_property
-    def _texts(self) -> bytes:
+    def _text(self) -> str:
         texts = []
         for path in self._paths:
             with suppress(OSError):
-                texts.append(Path(path).read_bytes())
-        return b"\n".join(texts)
+                texts.append(os.fsdecode(Path(path).read_bytes()))
+        return "\n".join(texts)
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(_NAME.findall(self._text))
 
     def name(self, path: str) -> bool:
-        """Whether one of them has the name of a file in its text."""
-        return os.fsencode(os.path.basename(path)) in self._texts
+        """Whether one of them has the name of a file in its text, and not as a part of a longer word."""
+        name = os.path.basename(path)
+        return name in (self._words if _NAME.fullmatch(name) else self._text)
 
 
-def _endings(folder: str, taken: Iterable[str], scripts: _Scripts) -> list[str]:
-    """Return the endings of the files that an execution took from a folder that it listed, and that no script names.
+def _endings(folder: str, found: Iterable[str], gone: Collection[str], scripts: _Scripts) -> list[str]:
+    """Return the endings of the files that an execution found in a folder that it listed, and that no script names.
 
-    Programs list a folder for other reasons, too, such as Python where it looks for modules.
+    Those `gone` it has removed or renamed. Programs list a folder for other reasons, too, such as Python where it looks
+    for modules.
     """
     endings = set()
-    for path in taken:
+    for path in found:
         ending = os.path.splitext(path)[1]
         is_candidate = os.path.dirname(path) == folder and ending not in endings and not path.endswith(_CODE)
-        if is_candidate and " " not in ending and os.path.isfile(path) and not scripts.name(path):
+        was_there = is_candidate and " " not in ending and (path in gone or os.path.isfile(path))
+        if was_there and not scripts.name(path):
             endings.add(ending)
     return sorted(endings)
 
@@ -362,7 +383,7 @@ def _left(
     project = str(project_around(Path(root)))
     for path in sorted(made.union(opened.written)):
         inside = path.startswith(f"{project}/")
-        if not (inside or is_claimed(path)) or not _counts(path, project, covered):
+        if not (inside or is_claimed(path)) or not _counts(path, project, covered) or _is_hidden(path, project):
             continue
         if _is_log(path[len(project) :] if inside else judged_path(path)):
             continue
@@ -514,8 +535,29 @@ def _source(path: str) -> str:
 
 
 def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
+    """Whether a file may be an input by its place."""
     if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
         return False
-    below = path[len(root) :] if f"{path}/".startswith(f"{root}/") else path  # the project may lie anywhere
-    folder = f"{os.path.dirname(judged_path(below))}/"
-    return not ("/." in folder or any(part in folder for part in _LIBRARIES))
+    top = _top(path, root)
+    folder = _folder(path, top)
+    if _HIDDEN in folder and (not top or _is_everybodys(top) or any(f"/{name}/" in folder for name in _OF_TOOLS)):
+        return False
+    return not any(part in folder for part in _LIBRARIES)
+
+
+def _is_hidden(path: str, root: str) -> bool:
+    """Whether a file lies in a hidden folder of the project, or outside of it."""
+    return _HIDDEN in _folder(path, _top(path, root))
+
+
+def _top(path: str, root: str) -> str:
+    """Return the folder of the execution, or for hidden files that of its project, if a path lies in it, or ""."""
+    if f"{path}/".startswith(f"{root}/"):
+        return root
+    project = str(project_around(Path(root))) if _HIDDEN in os.path.dirname(path) else ""
+    return project if project and path.startswith(f"{project}/") else ""
+
+
+def _folder(path: str, top: str) -> str:
+    """Return the folder of a file as it counts below another one, since the project may lie anywhere."""
+    return f"{os.path.dirname(judged_path(path[len(top) :]))}/"

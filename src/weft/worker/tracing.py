@@ -123,6 +123,8 @@ NUMBER_AT, ARCHITECTURE_AT = 0, 4
 """Where the filter finds the number of the call and the architecture."""
 RECEIVE, SEND = 0xC0502100, 0xC0182101
 GO_ON = 1
+SET_FLAGS, SYNC_WAKE_UP = 0x40082104, 1
+"""The call that sets flags of a listener, and that by which process and guardian take turns on one processor."""
 SPAWN_SETSIGDEF, SPAWN_SETSID = 0x04, 0x80
 SPAWN_BYTES = 1024
 """More than any C library needs for an object of `posix_spawn`."""
@@ -138,7 +140,7 @@ MOST_INTERPRETERS, LONGEST_LINE = 5, 256
 """How many programs the kernel looks at to find the one that runs, and how much of their first lines; see execve(2)."""
 AT_ONCE = 64
 """The most calls that the guardian lets go on before it looks at other events."""
-KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from")
+KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from", "taken")
 """The sets of paths that are reported, in the order of the fields of `weft.store.opened.OpenedFiles`."""
 KINDS_OF = {
     CREATE: ("written", "made"),
@@ -318,6 +320,10 @@ class CallListener:
         self._libraries: dict[bytes, bool] = {}
         self._memories: dict[int, int] = {}
         self._request = bytearray(REQUEST.size)
+        try:  # noqa: SIM105
+            fcntl.ioctl(listener, SET_FLAGS, SYNC_WAKE_UP)
+        except OSError:  # an older kernel does not know it
+            pass
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
 
@@ -385,6 +391,8 @@ class CallListener:
         elif path and what == EXECUTE:
             self._execute(pid, path)
         elif path and succeeds and (what not in THERE or os.path.lexists(path) == THERE[what]):
+            if what == REMOVE and path in self.found["read"]:
+                self.found["taken"].add(path)
             for kind in KINDS_OF[what]:
                 self.found[kind].add(path if what != REMOVE else os.path.dirname(path))
             if what == SYMLINK or (what == RENAME and old[0] in self._own_links):
@@ -420,6 +428,7 @@ class CallListener:
                 self.found["linked"].add(path)
             else:
                 self.found["removed_from"].add(os.path.dirname(path))
+                self.found["taken"].add(path)
         return there
 
     def _flags(self, pid: int, call: str, args: list[int]) -> int:

@@ -80,6 +80,11 @@ def test_folders_links_and_removals(folder):
     assert set(found.removed_from) == {str(folder), str(folder / "d")}
 
 
+def test_files_that_are_read_and_taken_away(folder):
+    found = opened(folder, "cat a d/b; echo > new; cat new; mv a a2; rm d/b new; rm -f none")
+    assert below(folder, found.taken) == ["a", "d/b", "new"]
+
+
 def test_files_that_begin_with_an_open_and_those_that_are_changed(folder):
     (folder / "log").write_text("")
     code = "import os; open('a', 'r+'); open('log', 'a'); open('log2', 'a'); open('w', 'w'); open('w', 'r+')"

@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,39 @@ def test_hidden_folders_and_packages_do_not_but_hidden_files_do(root, digester):
     assert names(found) == [".env"]
 
 
+@pytest.mark.parametrize("folder", [".conf", ".dbt/deep", "d/.streamlit", ".dvc"])
+def test_files_that_are_read_in_hidden_folders_of_the_project_count(root, digester, folder):
+    (root / folder).mkdir(parents=True)
+    for name in ("x.json", "own"):
+        (root / folder / name).write_text("")
+    written = [f"{folder}/own", f"{folder}/made"]
+    opened: dict[str, Any] = {
+        "read": [f"{folder}/{name}" for name in ("x.json", "none")],
+        "written": written,
+        "updated": written,
+    }
+    found = leaves(root, digester, **opened, made=written[1:], listed=[folder])
+    assert names(found) == [f"{folder}/none", f"{folder}/x.json"]
+    assert names(leaves(root, digester, started=0, written=written, listed=[folder])) == [], "what it writes does not"
+    opened = {"written": [f"{folder}/made"], "read": [f"{folder}/x.json"], "listed": [folder]}
+    assert names(leaves(root, digester, **opened)) == [f"{folder}/x.json"], "names do not, even like those found there"
+    above = leaves(root / "pk", digester, read=[f"../{folder}/x.json"])
+    assert names(above) == [f"{root}/{folder}/x.json"], "the project is more than the folder of the execution"
+
+
+@pytest.mark.parametrize("folder", [".git", ".venv/x", ".dvc/cache", "d/.ipynb_checkpoints", "../.conf"])
+def test_files_in_hidden_folders_of_tools_and_outside_of_the_project_do_not(root, digester, folder):
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / folder / "x.json").write_text("")
+    assert names(leaves(root, digester, read=[f"{folder}/x.json", f"{folder}/none"])) == []
+
+
+def test_files_in_hidden_folders_of_a_home_do_not_even_if_it_is_the_project(root, digester, monkeypatch):
+    (root / ".conf").mkdir()
+    monkeypatch.setenv("HOME", str(root))
+    assert names(leaves(root, digester, read=[".conf/x.json", ".env"])) == [".env"]
+
+
 def test_a_project_in_a_folder_of_packages_or_a_hidden_one_counts(tmp_path, digester):
     root = tmp_path / ".cache" / "lib" / "python3.11" / "site-packages" / "project"
     (root / "lib" / "python").mkdir(parents=True)
@@ -138,6 +172,27 @@ def test_a_file_that_a_script_names_was_not_found_by_listing(crowded, digester, 
     assert f"{READ}{folder}/" not in found[0]
     found = leaves(crowded, digester, known=[f"{folder}/x.csv"], listed=[folder], read=[f"{folder}/x.csv", "pk/m.py"])
     assert f"{READ}{folder}/" not in found[0], "what is named beforehand is not found by listing either"
+
+
+def test_a_script_names_a_file_by_a_whole_word(crowded, digester):
+    (crowded / "pk" / "n").write_text("")
+    found = leaves(crowded, digester, listed=["pk"], read=["pk/n", "pk/m.py"], written=["pk/merged"])
+    assert f"{READ}pk/" in found[0], "the script has an n in other words"
+    (crowded / "pk" / "m.py").write_text("open(f'{folder}/n')")
+    found = leaves(crowded, digester, listed=["pk"], read=["pk/n", "pk/m.py"], written=["pk/merged"])
+    assert f"{READ}pk/" not in found[0]
+
+
+def test_names_like_those_of_files_that_were_taken_away_count(crowded, digester):
+    taken = ["d/x.csv", "d/own.tmp"]
+    opened: dict[str, Any] = {"listed": ["d"], "read": [*taken, "d/none.txt"], "written": ["d/own.tmp"]}
+    before = leaves(crowded, digester, **opened, removed_from=["d"], taken=taken)[0]
+    for other in ("new.tmp", "new.txt"):
+        (crowded / "d" / other).write_text("")
+    assert leaves_now(before, str(crowded), digester) == before
+    (crowded / "d" / "new.csv").write_text("")
+    after = leaves_now(before, str(crowded), digester)
+    assert [name for name in before if after[name] != before[name]] == [f"{READ}d/"]
 
 
 @pytest.mark.parametrize("folder", [".", "pk"])
