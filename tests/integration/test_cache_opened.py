@@ -147,6 +147,40 @@ def test_a_file_that_a_step_reads_and_changes_and_would_make_is_no_reason_to_tak
     assert int(result(place)) == int(first) + 1
 
 
+LOADS_WHAT_IS_NEW = """
+import os, sys
+
+rows = open("da" + "ta/x.csv").readlines()
+try:
+    done = int(open("mark.txt").read())
+except FileNotFoundError:
+    done = 0
+open(sys.argv[1], "w").writelines(rows[done:])
+print(len(rows), file=open(%r, "w"))
+if %r != "mark.txt":
+    os.replace("mark.new", "mark.txt")
+"""
+
+
+@pytest.mark.parametrize("written", ["mark.txt", "mark.new"], ids=["in place", "by a new file"])
+def test_a_step_that_reads_a_file_and_then_overwrites_it_keeps_no_result(place, written):
+    (place.folder / "load.py").write_text(LOADS_WHAT_IS_NEW % (written, written))
+    place.write({"a": step("python3 load.py {{o}}", "o")})
+    assert [result(place), result(place)] == ["one\n", ""]
+    with (place.folder / "data" / "x.csv").open("a") as file:
+        file.write("two\n")
+    assert [result(place), result(place), result(place)] == ["two\n", "", ""]
+    steps = read_run(place.folder_of("run-000003")).steps
+    assert "it or another program changed what it reads while it ran: mark.txt" in steps[0].message
+
+
+def test_a_step_that_writes_a_file_and_then_reads_it_keeps_its_result(place):
+    (place.folder / "own.py").write_text("open('own', 'w').write('own')\nprint(open('own').read())\nopen('own', 'a')\n")
+    place.write({"a": step("python3 own.py > {{o}}", "o")})
+    assert [result(place), result(place)] == ["own\n", "own\n"]
+    assert place.ran() == {"a": 1}
+
+
 @pytest.mark.parametrize("folder", [".", "..", "../none"])
 def test_a_file_that_was_not_there_counts(place, folder):
     place.write({"a": step(f"N=$(echo {folder}/more); cat $N.txt > {{{{o}}}} 2>&1 || true", "o")})

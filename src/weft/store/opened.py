@@ -85,8 +85,9 @@ class OpenedFiles(Struct, frozen=True):
 
     `read` are the files that it read, ran or looked for, `written` those that it opened to write, made or named anew,
     `listed` folders. It entered the paths in `followed`, or read them as links. Of those written, it `made` all that is
-    in some, and `updated` others, which it might read too. Some files it `linked` to other names, and
-    it `removed_from` some folders what was in them. Of those that it read, it removed or renamed those `taken`.
+    in some, and `updated` some: it read them before, or might read what was there before it. Some files it `linked` to
+    other names, and it `removed_from` some folders what was in them. Of those that it read, it removed or renamed those
+    `taken`.
     """
 
     read: Collection[str] = ()

@@ -163,6 +163,8 @@ SYSTEM = tuple(
         *(b"run/" + service for service in (b"dbus", b"lock", b"mount", b"nscd", b"systemd", b"udev", b"user")),
     )
 )
+COMPILED = b"/__pycache__/"
+"""What the paths of compiled modules have, which Python replaces when their source has changed."""
 DESCRIPTORS = (b"/proc/", b"/dev/fd/")
 PACKAGES = (b"/site-packages/", b"/dist-packages/")
 LIBRARIES = (b"/lib/python", b"/lib64/python")
@@ -393,6 +395,8 @@ class CallListener:
         elif path and succeeds and (what not in THERE or os.path.lexists(path) == THERE[what]):
             if what == REMOVE and path in self.found["read"]:
                 self.found["taken"].add(path)
+            if what in (CREATE, RENAME):
+                self._note_overwritten(path)
             for kind in KINDS_OF[what]:
                 self.found[kind].add(path if what != REMOVE else os.path.dirname(path))
             if what == SYMLINK or (what == RENAME and old[0] in self._own_links):
@@ -450,7 +454,13 @@ class CallListener:
                 found["made"].add(path)
             elif flags & os.O_ACCMODE == os.O_RDWR and path not in found["written"]:
                 found["updated"].add(path)
+            self._note_overwritten(path)
             found["written"].add(path)
+
+    def _note_overwritten(self, path: bytes) -> None:
+        """Note a path that is about to be written, if what the command reads there is not its own work."""
+        if path in self.found["read"] and path not in self.found["written"] and COMPILED not in path:
+            self.found["updated"].add(path)
 
     def _begins(self, path: bytes, flags: int) -> bool:
         """Whether a file begins with this call, and is none that several programs add to."""

@@ -95,6 +95,38 @@ def test_files_that_begin_with_an_open_and_those_that_are_changed(folder):
     assert below(folder, found.written) == ["a", "d/b", "db", "log", "log2", "w"]
 
 
+OVERWRITES = {
+    "truncated": "open('a').read(); open('a', 'w')",
+    "added to": "open('a').read(); open('a', 'a')",
+    "renamed over": "open('a').read(); open('new', 'w'); os.replace('new', 'a')",
+    "made anew": "open('a').read(); os.remove('a'); open('a', 'x')",
+    "moved away and made anew": "os.rename('a', 'old'); open('a', 'w')",
+    "not there": "os.remove('a'); subprocess.run(['cat', 'a']); open('a', 'w')",
+    "by two processes": "subprocess.run(['cat', 'a']); open('a', 'w')",
+}
+OWN_FILES = {
+    "truncated": "open('a', 'w'); open('a').read(); open('a', 'w')",
+    "renamed over": "open('new', 'w'); os.replace('new', 'a'); open('a').read(); open('a', 'w')",
+    "renamed after it was read": "open('new', 'w'); open('new').read(); os.replace('new', 'a')",
+    "only read": "open('a').read(); open('new', 'w')",
+    "compiled": "open('__pycache__/m.pyc').read(); open('new', 'w'); os.replace('new', '__pycache__/m.pyc')",
+}
+
+
+@pytest.mark.parametrize("way", OVERWRITES)
+def test_a_file_that_is_read_and_then_written_is_updated(folder, way):
+    found = opened(folder, f'{sys.executable} -I -S -c "import os, subprocess; {OVERWRITES[way]}"')
+    assert below(folder, found.updated) == ["a"]
+
+
+@pytest.mark.parametrize("way", OWN_FILES)
+def test_a_file_that_is_written_before_it_is_read_is_not_updated(folder, way):
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "m.pyc").write_text("")
+    found = opened(folder, f'{sys.executable} -I -S -c "import os; {OWN_FILES[way]}"')
+    assert below(folder, found.updated) == []
+
+
 def test_nothing_of_the_system_or_of_packages(folder):
     found = opened(
         folder, f'ls /proc /etc > /dev/null; cat /etc/hostname > /dev/null; {sys.executable} -c "import json"'
