@@ -286,6 +286,19 @@ class TestOutside:
         assert self.made(data) == before
 
 
+@pytest.mark.parametrize("way", ["copied", "moved"])
+def test_a_resume_at_a_place_with_a_blank_warns_as_a_run_does(place, tmp_path, way):
+    other = getattr(place, way)(tmp_path / "B b")
+    code, _, err = other.weft("resume", RUN)
+    assert code == 1
+    assert f"a shell acts on blanks in the path {other.folder}" in err
+    plain = other.moved(tmp_path / "C")
+    (plain.folder / "go").touch()
+    code, _, err = plain.weft("resume", RUN)
+    assert code == 0, err
+    assert "a shell acts on" not in err
+
+
 def test_a_project_whose_scripts_lie_above_its_pipeline_moves_as_a_whole(tmp_path):
     top = tmp_path / "A"
     place = Place(top)

@@ -2,7 +2,8 @@
 
 Minute, hour, day of the month, month, day of the week: `*`, `?`, numbers, ranges, lists, steps (`0/15` starts at 0),
 and names of months and days. If both days are restricted, either is enough. `@hourly` and similar, `@every 1h30m`, and
-a zone in front (`CRON_TZ=Asia/Shanghai`). This module does not read the clock.
+a zone in front (`CRON_TZ=Asia/Shanghai`). As in cron, and not there, 7 is Sunday, and a range may end with it: `5-7`,
+`mon-sun`. This module does not read the clock.
 
 Times that a change of clocks skips are left out; a time that occurs twice is taken once, unless every hour matches.
 """
@@ -46,12 +47,24 @@ _HINT: Final = "Five fields: minute, hour, day of the month, month, day of the w
 
 
 class _Field(NamedTuple):
-    """The name of a field, its bounds, and the names of its values, from the lowest."""
+    """The name of a field, its bounds, and the names of its values, from the lowest.
+
+    As many numbers as `more` above the bounds begin again with the lowest.
+    """
 
     name: str
     low: int
     high: int
     names: tuple[str, ...] = ()
+    more: int = 0
+
+    @property
+    def greatest(self) -> int:
+        return self.high + self.more
+
+    @property
+    def bounds(self) -> str:
+        return f"Its range is {self.low} to {self.greatest}. {_HINT}"
 
 
 _FIELDS: Final = (
@@ -59,7 +72,7 @@ _FIELDS: Final = (
     _Field("hour", 0, 23),
     _Field("day of the month", 1, 31),
     _Field("month", 1, 12, _MONTHS),
-    _Field("day of the week", 0, 6, _WEEKDAYS),
+    _Field("day of the week", 0, 6, _WEEKDAYS, 1),
 )
 
 
@@ -183,19 +196,21 @@ def _values(text: str, of: _Field) -> tuple[set[int], bool]:
         else:
             first = _number(low, of)
             last = _number(high, of) if dash else of.high if slash else first
+        if of.more and dash and high.lower() == of.names[0] and first > last:
+            last = of.greatest
         by = int(step) if step.isascii() and step.isdigit() and len(step) < 4 else 0 if slash else 1
         if by < 1 or first > last:
-            raise UsageError(f"{part!r} is not a valid {of.name}", hint=f"Its range is {of.low} to {of.high}. {_HINT}")
-        found.update(range(first, last + 1, by))
+            raise UsageError(f"{part!r} is not a valid {of.name}", hint=of.bounds)
+        found.update(of.low + (value - of.low) % (of.high - of.low + 1) for value in range(first, last + 1, by))
     return found, star
 
 
 def _number(text: str, of: _Field) -> int:
     if text.lower() in of.names:
         return of.names.index(text.lower()) + of.low
-    if text.isascii() and text.isdigit() and len(text) < 4 and of.low <= int(text) <= of.high:
+    if text.isascii() and text.isdigit() and len(text) < 4 and of.low <= int(text) <= of.greatest:
         return int(text)
-    raise UsageError(f"{text!r} is not a valid {of.name}", hint=f"Its range is {of.low} to {of.high}. {_HINT}")
+    raise UsageError(f"{text!r} is not a valid {of.name}", hint=of.bounds)
 
 
 def _duration(text: str) -> float:

@@ -32,7 +32,17 @@ from weft.runs.sources import SourceHost
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.database import WHAT_CAN_GO
 from weft.store.expiry import set_expiries
-from weft.store.state import LEAST_ROOM, ROOT, WORKERS, RunFolder, StateRoot, is_copied, owns_root, read_description
+from weft.store.state import (
+    LEAST_ROOM,
+    ROOT,
+    WORKERS,
+    RunFolder,
+    StateRoot,
+    is_copied,
+    is_elsewhere,
+    owns_root,
+    read_description,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -95,6 +105,7 @@ def resume_files(
     record_interruption(held)
     before = read_run(folder)
     refuse_resume(before, alive=False)
+    elsewhere = is_elsewhere(folder, read_description(folder))
     _take_over(held, events.note)
     catalog = open_catalog(state)
     undo.callback(catalog.close)
@@ -114,6 +125,9 @@ def resume_files(
     else:
         spec = source.resume(held, described, _done(before))
         copies_of = source
+    if elsewhere:  # the warnings of its begin were those of another place
+        for warning in spec.warnings:
+            events.note(warning)
     copies = copies_of.copies(undo, events.note, fetch=file is not None)
     run = reopen_run(
         held,

@@ -405,6 +405,12 @@ def is_copied(folder: Path, description: Mapping[str, Any]) -> bool:
     return not has_identity(folder, description.get(_IDENTITY))
 
 
+def is_elsewhere(folder: Path, description: Mapping[str, Any]) -> bool:
+    """Whether the folder of a run was described at another path: it, or what it is a copy of, lay there."""
+    identity = description.get(_IDENTITY)
+    return isinstance(identity, dict) and identity.get("path") != os.path.realpath(folder)
+
+
 def owns_root(folder: Path, description: Mapping[str, Any]) -> bool:
     """Whether a run may change files in its file system: one inside of its project, or the very one it began with."""
     root = description.get(ROOT)

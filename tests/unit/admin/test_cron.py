@@ -51,7 +51,8 @@ def test_when(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["0 0 * * 7", "0 0 L * *", "@reboot", "0 0 * * * *", "0 0 30 2 *", "", "* * * *", "60 * * * *", "*/0 * * * *",
+    ["0 0 * * 8", "0 0 * * 7-1", "0 0 * * tue-mon", "0 0 * nov-jan *", "0 0 * 13 *",
+     "0 0 L * *", "@reboot", "0 0 * * * *", "0 0 30 2 *", "", "* * * *", "60 * * * *", "*/0 * * * *",
      "5-1 * * * *", "a * * * *", "1,, * * * *", "*-5 * * * *", "@every 0s", "@every -1m", "@every 5", "@every",
      "@every 1.5s", "@every 1h0.25s", "@every 1w",
      "CRON_TZ=No/Where * * * * *", "CRON_TZ=../../etc/passwd * * * * *", "* " * 200, "٣ * * * *", "0 0 31 2,4 *"],
@@ -59,6 +60,29 @@ def test_when(text, expected):
 def test_what_is_refused(text):
     with pytest.raises(UsageError):
         parse(text, "UTC")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", {0}),
+        ("SUN", {0}),
+        ("sun-sun", {0}),
+        ("0,7", {0}),
+        ("5-7", {5, 6, 0}),
+        ("5-7/2", {5, 0}),
+        ("fri-sun", {5, 6, 0}),
+        ("MON-SUN", set(range(7))),
+        ("0-7", set(range(7))),
+        ("sun-tue", {0, 1, 2}),
+        ("3/2", {3, 5}),
+        ("*/2", {0, 2, 4, 6}),
+    ],
+)
+def test_sunday_is_the_first_and_the_last_day_of_the_week(text, expected):
+    cron = parse(f"0 9 * * {text}", "UTC")
+    assert isinstance(cron, Cron)
+    assert cron.weekdays == expected
 
 
 def test_a_time_that_is_too_long_is_told_as_one():
