@@ -163,6 +163,36 @@ def test_columns_of_the_same_name_have_types_of_their_own():
 
 
 @MODES
+@pytest.mark.parametrize("place", ["{folder}", "memory://equal"], ids=["a file", "a URL"])
+@pytest.mark.parametrize(
+    ("end", "write"),
+    [
+        ("parquet", lambda context, text, out: context.sql(text).write_parquet(out)),
+        ("json", lambda context, text, out: context.sql(text).write_json(out)),
+        ("csv", lambda context, text, out: context.sql(f"COPY ({text}) TO '{out}'")),
+    ],
+    ids=["write_parquet", "write_json", "COPY"],
+)
+def test_columns_of_one_name_have_names_of_their_own_in_files(tmp_path, mode, place, end, write):
+    out = f"{place.format(folder=tmp_path)}/out.{end}"
+    with weft.SqlContext(mode=mode, workers=1, allow=[tmp_path, "memory://equal"]) as context:
+        context.sql("CREATE TABLE a AS SELECT range AS id, 'x' AS name FROM range(3)")
+        text = "SELECT a.*, b.*, 7 AS name FROM a JOIN a b ON a.id = b.id"
+        with pytest.warns(UserWarning, match="has id as id_1, name as name_1, name as name_2; .* with AS") as told:
+            write(context, text, out)
+        assert len(told) == 1
+        read = context.sql(f"FROM '{out}' ORDER BY id")
+        assert read.columns == ["id", "name", "id_1", "name_1", "name_2"]
+        assert read.rows() == [(at, "x", at, "x", 7) for at in range(3)]
+
+
+def test_a_column_that_differs_in_case_alone_has_a_name_of_its_own_in_a_file(tmp_path):
+    with weft.SqlContext(workers=1) as context, pytest.warns(UserWarning, match="the file has A as A_1;"):
+        context.sql('SELECT 1 AS a, 2 AS "A"').write_parquet(tmp_path / "out.parquet")
+    assert pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist() == [{"a": 1, "A_1": 2}]
+
+
+@MODES
 def test_tables_and_views_within_a_session(mode):
     with weft.SqlContext(mode=mode) as context:
         context.register("people", PEOPLE)

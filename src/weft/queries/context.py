@@ -29,7 +29,7 @@ from weft.model.wording import type_of
 from weft.queries.advice import advised
 from weft.queries.executing import executed
 from weft.queries.inspecting import inspected
-from weft.queries.query import ROWS, Query, plain
+from weft.queries.query import ROWS, Query, plain, rows_named
 from weft.queries.sources import (
     Grants,
     arrow_table,
@@ -484,12 +484,13 @@ class SqlContext:
         path = statement.name if is_url(statement.name) else os.path.abspath(statement.name)
         if not self._grants.may_write(path):
             raise outside("COPY ... TO", path)
+        renamed = rows_named(rows.file_columns())
         whole = _SEVERAL.search(statement.options) is None
         with ExitStack() as undo:
             place = undo.enter_context(replaced(path, self._folder.name)) if whole else path
             reader, connection = undo.enter_context(rows.reader()), undo.enter_context(self.cursor())
-            connection.register(ROWS, reader)
-            copy = f"COPY (FROM {ROWS}) TO {literal(place)} {statement.options}"
+            connection.register(ROWS, reader.__arrow_c_stream__())  # a reader with equal names is refused
+            copy = f"COPY (FROM {renamed}) TO {literal(place)} {statement.options}"
             row = self._executed(connection, copy, None, statement.query, rows).fetchone()
         return int(row[0]) if row else 0
 
