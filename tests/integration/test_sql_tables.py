@@ -160,6 +160,8 @@ def test_columns_of_the_same_name_have_types_of_their_own():
         assert (query.columns, query.types, query.rows()) == (["a", "a"], ["INTEGER", "VARCHAR"], [(1, "x")])
         with pytest.raises(SqlError, match="two columns of the table t are called a"):
             context.sql("CREATE TABLE t AS SELECT 1 AS a, 'x' AS a").rows()
+        with pytest.raises(SqlError, match="two columns of the table t are called a and A, which is one name in SQL"):
+            context.sql('CREATE TABLE t AS SELECT 1 AS a, 2 AS "A"').rows()
 
 
 @MODES

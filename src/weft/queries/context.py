@@ -439,10 +439,13 @@ class SqlContext:
     def _make(self, statement: Statement, rows: Query) -> int:
         if self._is_there(statement):
             return 0
+        for name, own in zip(rows.columns, rows.own_columns, strict=True):
+            if name != own:
+                first = next(one for one in rows.columns if one.lower() == name.lower())
+                both = name if first == name else f"{first} and {name}, which is one name in SQL"
+                message = f"two columns of the table {statement.name} are called {both}"
+                raise SqlError(message, hint="Rename one with AS.")
         types = dict(zip(rows.columns, rows.types, strict=True))
-        if len(types) < len(rows.columns):
-            twice = next(name for name in types if rows.columns.count(name) > 1)
-            raise SqlError(f"two columns of the table {statement.name} are called {twice}", hint="Rename one with AS.")
         with rows.reader() as reader, self.cursor() as connection:
             connection.register(ROWS, reader)
             table, count = self._stored(connection, statement.name, types, rows)
