@@ -321,6 +321,16 @@ def test_files_with_different_columns_are_told_with_what_reads_them(tmp_path):
         assert "union_by_name = true" in told.value.hint
 
 
+def test_csv_files_whose_names_of_columns_differ_in_case_are_told_with_what_reads_them(tmp_path):
+    for name, header in (("b", "id,my txt,n"), ("c", "ID,My txt,n")):
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n1,{name},2\n")
+    with weft.SqlContext(mode="whole", allow=[tmp_path]) as context:
+        with pytest.raises(DefinitionError, match=r"columns: .*b\.csv has id, my txt, and .*c\.csv has not") as told:
+            context.register("t", str(tmp_path / "*.csv"))
+        advice = told.value.hint.partition("folder: ")[2].rstrip(".")
+        assert context.sql(f"{advice} ORDER BY 2").rows() == [(1, "b", 2), (1, "c", 2)]
+
+
 @MODES
 def test_a_dropped_table_is_named_by_the_views_and_queries_that_read_it(mode):
     with weft.SqlContext(mode=mode, workers=1) as context:
