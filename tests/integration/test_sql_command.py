@@ -87,6 +87,13 @@ def test_rows_as_a_table_json_csv_and_parquet(folder):
     assert "the first 1 rows" in weft("sql", "from people", "people.csv", "-n", "1")[2]
 
 
+def test_columns_of_one_name_in_a_parquet_file_are_told(folder):
+    code, _, err = weft("sql", "select 1 as a, 2 as a", "--parquet", "out.parquet")
+    assert (code, err.count("warning: ")) == (0, 1)
+    assert "a as a_1" in err
+    assert pyarrow.parquet.read_table("out.parquet").to_pylist() == [{"a": 1, "a_1": 2}]
+
+
 def test_a_mistake_has_a_caret_below_it(folder):
     code, _, err = weft("sql", "select name,\n  nme from people", "people.csv")
     assert code == 3
@@ -226,6 +233,16 @@ def test_a_step_reads_inputs_binds_parameters_and_comes_from_the_cache(folder):
     expected = ["[1, NULL]", "{'k': v}", "\\x00a", "1 month 3 days"]
     texts = [path.read_bytes() for path in made()]
     assert any(expected in csv.reader(text.decode().splitlines()) for text in texts if text[:4] != b"PAR1")
+
+
+@pytest.mark.filterwarnings("ignore:the query has columns of one name")  # the step runs on a thread of the run
+def test_columns_of_one_name_have_names_of_their_own_in_the_file_of_a_step(folder):
+    for form in ("csv", "parquet"):
+        code, said = run("select name, age as name from people where name = 'Ann'", form)
+        assert code == 0, said
+    files = {path.read_bytes()[:4] == b"PAR1": path for path in made()}
+    assert files[False].read_text() == '"name","name_1"\n"Ann",30\n'
+    assert pyarrow.parquet.read_table(files[True]).to_pylist() == [{"name": "Ann", "name_1": 30}]
 
 
 @pytest.mark.parametrize("query", ["from read_text('/etc/hostname')", "from 'people.csv'", "select nme from people"])

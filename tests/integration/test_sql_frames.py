@@ -351,9 +351,12 @@ def test_types_that_arrow_has_not_are_texts(context, tmp_path):
     columns = (f"{text} AS a, NULL::{of} AS b" for of, (text, _) in texts.items())  # with columns of equal names
     found = context.sql(f"SELECT {', '.join(columns)}")
     expected = [value for _, text in texts.values() for value in (text, None)]
-    found.write_parquet(tmp_path / "rows.parquet")
-    for table in (found.arrow(), pyarrow.parquet.ParquetFile(tmp_path / "rows.parquet").read()):
-        assert table.column_names == ["a", "b"] * len(texts)
+    with pytest.warns(UserWarning, match="a as a_1, b as b_1, a as a_2, b as b_2;"):
+        found.write_parquet(tmp_path / "rows.parquet")
+    own = ["a", "b", "a_1", "b_1", "a_2", "b_2"]
+    written = pyarrow.parquet.read_table(tmp_path / "rows.parquet")
+    for table, names in ((found.arrow(), ["a", "b"] * len(texts)), (written, own)):
+        assert table.column_names == names
         assert [column.to_pylist() for column in table.columns] == [[value] for value in expected]
     assert found.polars().rows() == [tuple(expected)]
 

@@ -190,6 +190,38 @@ def test_columns_of_the_same_name_have_types_of_their_own():
         assert (query.columns, query.types, query.rows()) == (["a", "a"], ["INTEGER", "VARCHAR"], [(1, "x")])
         with pytest.raises(SqlError, match="two columns of the table t are called a"):
             context.sql("CREATE TABLE t AS SELECT 1 AS a, 'x' AS a").rows()
+        with pytest.raises(SqlError, match="two columns of the table t are called a and A, which is one name in SQL"):
+            context.sql('CREATE TABLE t AS SELECT 1 AS a, 2 AS "A"').rows()
+
+
+@MODES
+@pytest.mark.parametrize("place", ["{folder}", "memory://equal"], ids=["a file", "a URL"])
+@pytest.mark.parametrize(
+    ("end", "write"),
+    [
+        ("parquet", lambda context, text, out: context.sql(text).write_parquet(out)),
+        ("json", lambda context, text, out: context.sql(text).write_json(out)),
+        ("csv", lambda context, text, out: context.sql(f"COPY ({text}) TO '{out}'")),
+    ],
+    ids=["write_parquet", "write_json", "COPY"],
+)
+def test_columns_of_one_name_have_names_of_their_own_in_files(tmp_path, mode, place, end, write):
+    out = f"{place.format(folder=tmp_path)}/out.{end}"
+    with weft.SqlContext(mode=mode, workers=1, allow=[tmp_path, "memory://equal"]) as context:
+        context.sql("CREATE TABLE a AS SELECT range AS id, 'x' AS name FROM range(3)")
+        text = "SELECT a.*, b.*, 7 AS name FROM a JOIN a b ON a.id = b.id"
+        with pytest.warns(UserWarning, match="has id as id_1, name as name_1, name as name_2; .* with AS") as told:
+            write(context, text, out)
+        assert len(told) == 1
+        read = context.sql(f"FROM '{out}' ORDER BY id")
+        assert read.columns == ["id", "name", "id_1", "name_1", "name_2"]
+        assert read.rows() == [(at, "x", at, "x", 7) for at in range(3)]
+
+
+def test_a_column_that_differs_in_case_alone_has_a_name_of_its_own_in_a_file(tmp_path):
+    with weft.SqlContext(workers=1) as context, pytest.warns(UserWarning, match="the file has A as A_1;"):
+        context.sql('SELECT 1 AS a, 2 AS "A"').write_parquet(tmp_path / "out.parquet")
+    assert pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist() == [{"a": 1, "A_1": 2}]
 
 
 @MODES
@@ -317,6 +349,16 @@ def test_files_with_different_columns_are_told_with_what_reads_them(tmp_path):
         with pytest.raises(DefinitionError, match=r"columns: .*c\.csv has c, and .*b\.csv has not") as told:
             context.register("t", str(tmp_path / "*.csv"))
         assert "union_by_name = true" in told.value.hint
+
+
+def test_csv_files_whose_names_of_columns_differ_in_case_are_told_with_what_reads_them(tmp_path):
+    for name, header in (("b", "id,my txt,n"), ("c", "ID,My txt,n")):
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n1,{name},2\n")
+    with weft.SqlContext(mode="whole", allow=[tmp_path]) as context:
+        with pytest.raises(DefinitionError, match=r"columns: .*b\.csv has id, my txt, and .*c\.csv has not") as told:
+            context.register("t", str(tmp_path / "*.csv"))
+        advice = told.value.hint.partition("folder: ")[2].rstrip(".")
+        assert context.sql(f"{advice} ORDER BY 2").rows() == [(1, "b", 2), (1, "c", 2)]
 
 
 @MODES

@@ -91,7 +91,8 @@ def sql(
             if explain:
                 context.out.write(f"{found.explain()}\n")
             elif parquet is not None:
-                found.write_parquet(parquet)
+                with _warnings_told(context):
+                    found.write_parquet(parquet)
             else:
                 _print(found, rows, context, as_json=as_json, as_csv=as_csv)
             for made in sorted({*tables.tables} - {*named}):

@@ -29,7 +29,7 @@ from weft.model.wording import type_of
 from weft.queries.advice import advised
 from weft.queries.executing import executed
 from weft.queries.inspecting import inspected
-from weft.queries.query import ROWS, Query, plain
+from weft.queries.query import ROWS, Query, plain, rows_named
 from weft.queries.sources import (
     Grants,
     arrow_table,
@@ -439,10 +439,13 @@ class SqlContext:
     def _make(self, statement: Statement, rows: Query) -> int:
         if self._is_there(statement):
             return 0
+        for name, own in zip(rows.columns, rows.own_columns, strict=True):
+            if name != own:
+                first = next(one for one in rows.columns if one.lower() == name.lower())
+                both = name if first == name else f"{first} and {name}, which is one name in SQL"
+                message = f"two columns of the table {statement.name} are called {both}"
+                raise SqlError(message, hint="Rename one with AS.")
         types = dict(zip(rows.columns, rows.types, strict=True))
-        if len(types) < len(rows.columns):
-            twice = next(name for name in types if rows.columns.count(name) > 1)
-            raise SqlError(f"two columns of the table {statement.name} are called {twice}", hint="Rename one with AS.")
         with rows.reader() as reader, self.cursor() as connection:
             connection.register(ROWS, reader)
             table, count = self._stored(connection, statement.name, types, rows)
@@ -484,12 +487,13 @@ class SqlContext:
         path = statement.name if is_url(statement.name) else os.path.abspath(statement.name)
         if not self._grants.may_write(path):
             raise outside("COPY ... TO", path)
+        renamed = rows_named(rows.file_columns())
         whole = _SEVERAL.search(statement.options) is None
         with ExitStack() as undo:
             place = undo.enter_context(replaced(path, self._folder.name)) if whole else path
             reader, connection = undo.enter_context(rows.reader()), undo.enter_context(self.cursor())
-            connection.register(ROWS, reader)
-            copy = f"COPY (FROM {ROWS}) TO {literal(place)} {statement.options}"
+            connection.register(ROWS, reader.__arrow_c_stream__())  # a reader with equal names is refused
+            copy = f"COPY (FROM {renamed}) TO {literal(place)} {statement.options}"
             row = self._executed(connection, copy, None, statement.query, rows).fetchone()
         return int(row[0]) if row else 0
 

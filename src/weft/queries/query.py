@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -235,6 +236,26 @@ class Query:
         """The type of each column, in the order of `columns`."""
         return [of for _, of in self._described]
 
+    @property
+    def own_columns(self) -> list[str]:
+        """The names of the columns as DuckDB makes them different: `id` and `id_1`; `a` and `A` are one name to it."""
+        names = ", ".join(f"NULL AS {identifier(name)}" for name in self.columns)
+        with plain() as connection:
+            return list(connection.sql(f"FROM (SELECT {names})").columns)
+
+    def file_columns(self) -> list[str]:
+        """Return the names of the columns in a file, which are `own_columns`; a warning tells of the changed ones."""
+        own = self.own_columns
+        changed = [f"{was} as {name}" for was, name in zip(self.columns, own, strict=True) if was != name]
+        if changed:
+            warnings.warn(
+                f"the query has columns of one name, and the file has {', '.join(changed)}; to choose the names, "
+                "rename the columns with AS",
+                UserWarning,
+                stacklevel=3,
+            )
+        return own
+
     # ------------------------------------------------------------------------------------------------------------- rows
 
     def arrow(self) -> pa.Table:
@@ -387,24 +408,25 @@ class Query:
         """Write the rows to a Parquet file, in batches; `path` may be a URL of fsspec.
 
         An earlier file stays until all rows are written, so the query may read it. For a URL they are written to a
-        temporary file of this machine, which is sent at the end. SqlError: a column is of a type that such a file has
-        not, as an INTERVAL.
+        temporary file of this machine, which is sent at the end. Columns of one name get numbers, as `file_columns` has
+        them. SqlError: a column is of a type that such a file has not, as an INTERVAL.
         """
         import pyarrow.parquet
 
         place = os.fspath(path)
-        schema = self.schema()
-        self._refuse(schema, lambda of: of == _INTERVAL or pa.types.is_union(of), "a Parquet file of Arrow has")
+        self._refuse(self.schema(), lambda of: of == _INTERVAL or pa.types.is_union(of), "a Parquet file of Arrow has")
+        columns = self.file_columns()
         with ExitStack() as undo:
             target = undo.enter_context(replaced(place))
-            writer = undo.enter_context(pyarrow.parquet.ParquetWriter(target, schema))
+            writer = undo.enter_context(pyarrow.parquet.ParquetWriter(target, self._schema(NO_ARROW, columns)))
             for batch in self.batches():
-                writer.write_batch(batch)
+                writer.write_batch(batch.rename_columns(columns))
 
     def write_json(self, path: str | os.PathLike[str], compression: str = "auto") -> None:
         """Write the rows to a file as an array of JSON objects, in batches; `path` may be a URL of fsspec.
 
         A path that ends in `.jsonl` or `.ndjson`, also before the end of a compression, gets an object in each line.
+        Columns of one name get numbers, as `file_columns` has them.
 
         `compression` is "none", "gzip", "zstd" or "auto", by the end of the path. UsageError: another one. An earlier
         file stays until all rows are written.
@@ -412,12 +434,13 @@ class Query:
         known = {"auto": "detect", "none": None, "gzip": "gzip", "zstd": "zstd"}
         if compression not in tuple(known):
             raise UsageError(f"compression is {compression!r}", hint=f"There are: {', '.join(known)}.")
+        renamed = rows_named(self.file_columns())
         with ExitStack() as undo:
             place = undo.enter_context(replaced(os.fspath(path)))
             reader, connection = undo.enter_context(self.reader()), undo.enter_context(plain())
             file = undo.enter_context(pa.output_stream(place, compression=known[compression]))
-            connection.register(ROWS, reader)
-            objects = connection.execute(f"SELECT CAST(to_json({ROWS}) AS VARCHAR) FROM {ROWS}")
+            connection.register(ROWS, reader.__arrow_c_stream__())  # a reader with equal names is refused
+            objects = connection.execute(f"SELECT CAST(to_json({ROWS}) AS VARCHAR) FROM {renamed}")
             lines = _LINES.search(os.fspath(path)) is not None
             before, between, end = (b"", b"", b"") if lines else (b"[\n\t", b",\n\t", b"\n]\n")
             for batch in objects.to_arrow_reader(BATCH_ROWS):
@@ -428,15 +451,16 @@ class Query:
 
     def schema(self) -> pa.Schema:
         """Return the columns with their types of Arrow."""
-        return self._schema(NO_ARROW)
+        return self._schema(NO_ARROW, self.columns)
 
-    def csv_schema(self) -> pa.Schema:
-        """Return the columns with their types of Arrow, as `csv_batches` has them."""
-        return self._schema(NO_CSV)
+    def csv_schema(self, names: Sequence[str]) -> pa.Schema:
+        """Return the columns under other names, with their types of Arrow as `csv_batches` has them."""
+        return self._schema(NO_CSV, names)
 
-    def _schema(self, texts: Collection[str]) -> pa.Schema:
+    def _schema(self, texts: Collection[str], names: Sequence[str]) -> pa.Schema:
         columns = ", ".join(
-            f"CAST(NULL AS {with_texts(of, texts)}) AS {identifier(name)}" for name, of in self._typed()
+            f"CAST(NULL AS {with_texts(of, texts)}) AS {identifier(name)}"
+            for name, (_, of) in zip(names, self._typed(), strict=True)
         )
         with plain() as connection:
             return connection.execute(f"SELECT {columns}").to_arrow_table().schema
@@ -607,6 +631,11 @@ def plain() -> duckdb.DuckDBPyConnection:
         if not _plain:
             _plain.append(open_database(lossless=False))
         return _plain[0].cursor()
+
+
+def rows_named(columns: Sequence[str]) -> str:
+    """Return the table `ROWS` with other names of its columns, for a FROM."""
+    return f"{ROWS} AS {ROWS}({', '.join(map(identifier, columns))})"
 
 
 def batch_rows(name: str, value: object) -> int:

@@ -54,7 +54,7 @@ def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, A
         raise
     except WeftError as error:
         raise TaskError(error.message, task=name, hint=error.hint) from None
-    return {"columns": [{"name": name, "type": of} for name, of in zip(query.columns, query.types, strict=True)]}
+    return {"columns": [{"name": name, "type": of} for name, of in zip(query.own_columns, query.types, strict=True)]}
 
 
 def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:
@@ -63,9 +63,10 @@ def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:
             if form == "parquet":
                 query.write_parquet(output)
             else:
-                with pyarrow.csv.CSVWriter(output, query.csv_schema()) as writer:
+                columns = query.file_columns()
+                with pyarrow.csv.CSVWriter(output, query.csv_schema(columns)) as writer:
                     for batch in query.csv_batches():
-                        writer.write_batch(batch)
+                        writer.write_batch(batch.rename_columns(columns))
     except (WeftError, duckdb.Error):
         if ctx.cancelled():
             raise RunCancelledError(f"step {ctx.params['name']} was stopped") from None

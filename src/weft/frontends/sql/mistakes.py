@@ -10,6 +10,7 @@ from typing import Final
 
 import duckdb
 
+from weft.frontends.sql.expressions import literal
 from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, SqlError, WeftError
 from weft.model.suggestions import nearest
 
@@ -18,6 +19,11 @@ _CSV: Final = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: [^\n]*\n)
 _CSV_FILE: Final = re.compile(r"^ +file = (.+)$", re.MULTILINE)
 _SNIFFED: Final = re.compile(r'Error when sniffing file "([^"]*)"')
 _JSON: Final = re.compile(r'JSON transform error in file "([^"]*)", in (?:line|record/value) (\d+): ([^\n]*)')
+_OTHER_COLUMNS: Final = re.compile(
+    r"Schema mismatch between globbed files\.\nMain file schema: ([^\n]+)\nCurrent file: ([^\n]+)\n"
+    r'((?:Column with name: "[^\n]*" is missing\n)+)'
+)
+_MISSING: Final = re.compile(r'^Column with name: "(.*)" is missing$', re.MULTILINE)
 _SUGGESTED: Final = re.compile(r"\n(Did you mean [^\n]+|Candidate [bt][^\n]+|Candidates:[^\n]+|Either add [^\n]+)")
 _CANDIDATE: Final = re.compile(r"\n\t([^\n]+?\([^\n]*\)) -> ")
 _SYNTAX: Final = re.compile(r'Parser Error: syntax error at (?:end of input|or near "([^\n]*)")')
@@ -171,6 +177,14 @@ def unreadable(error: duckdb.Error, name: str) -> WeftError:
     """Return the error of Weft for files of a table that DuckDB cannot read."""
     if isinstance(error, duckdb.PermissionException):
         return _forbidden(str(error), "")
+    if found := _OTHER_COLUMNS.search(str(error)):
+        file, other, missing = found.groups()
+        return DefinitionError(
+            f"the files of the table {name} have different columns: {file} has {', '.join(_MISSING.findall(missing))}, "
+            f"and {other} has not",
+            hint="Name the columns alike, with the same upper and lower case, or read the files by the text, in a "
+            f"granted folder: FROM read_csv([{literal(file)}, {literal(other)}], union_by_name = true).",
+        )
     hint = "Check that the files are whole, of the type that their names tell, and that text is UTF-8."
     if found := _SNIFFED.search(str(error)):
         read = f"""FROM read_csv('{found[1]}', delim = ',', quote = '"')"""
