@@ -18,7 +18,7 @@ from weft.frontends.training.census import restarts_unlimited
 from weft.frontends.training.compat import Compat
 from weft.frontends.training.compiler import as_json, gang_name
 from weft.frontends.training.conditions import TRUE, has_finished, is_true, with_end
-from weft.frontends.training.desired import BACKOFF_LIMIT, desired, is_ours, lingers
+from weft.frontends.training.desired import BACKOFF_LIMIT, desired, is_ours, leaves_workers, lingers
 from weft.frontends.training.job_news import preempted_text, restart_text
 from weft.frontends.training.kinds import pod_name, replica_counts
 from weft.frontends.training.observed import (
@@ -245,10 +245,14 @@ def joined(answers: Sequence[ControlAnswer]) -> list[ControlAnswer]:
 
 def _lingers(view: TasksView, state: Reconciled, jobs: Jobs, name: str) -> bool:
     """Whether replicas of a job that has succeeded still end by themselves."""
-    status = state.statuses[name]
-    until = lingers(jobs.jobs[name], status.conditions, status.completed_at, jobs.compat)
-    alive = any(task.state in _ALIVE for vertex in jobs.vertices[name].values() for task in view.vertices[vertex])
-    return alive and until > view.now
+    job, status = jobs.jobs[name], state.statuses[name]
+    until = lingers(job, status.conditions, status.completed_at, jobs.compat)
+    alive = {
+        type
+        for type, vertex in jobs.vertices[name].items()
+        if any(task.state in _ALIVE for task in view.vertices[vertex])
+    }
+    return (bool(alive) and until > view.now) or ("Worker" in alive and leaves_workers(job, status.conditions))
 
 
 def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:

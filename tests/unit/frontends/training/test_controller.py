@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import pytest
 from msgspec import Struct
 
 from weft.engine.policy import ControlledBubble
@@ -386,6 +387,31 @@ def test_workers_of_torch_end_by_themselves_after_the_master():
     cluster.ask()
     assert cluster.outcome == "succeeded"
     assert cluster.memo["lingering"] == []
+
+
+def test_workers_that_none_leaves_end_by_themselves_after_the_first():
+    cluster = Cluster(job(Worker=2, PS=1, run=RunPolicy(clean_pod_policy="None")))
+    cluster.ask()
+    cluster.end("worker", 0, 0)
+    cluster.ask()
+    assert cluster.conditions()["Succeeded"] == "True"
+    assert cluster.outcome == ""
+    assert cluster.memo["lingering"] == ["job"]
+    cluster.now += 1e6
+    cluster.ask()
+    assert "running" in cluster.states("worker")
+    cluster.end("worker", 1, 0)
+    cluster.ask()
+    assert cluster.outcome == "succeeded", "a parameter server has no end of its own"
+
+
+@pytest.mark.parametrize(("policy", "types"), [("None", {"Chief": 1, "Worker": 1}), ("Running", {"Worker": 2})])
+def test_other_workers_end_with_the_run(policy, types):
+    cluster = Cluster(job(**types, run=RunPolicy(clean_pod_policy=policy)))
+    cluster.ask()
+    cluster.end("chief" if "Chief" in types else "worker", 0, 0)
+    cluster.ask()
+    assert cluster.outcome == "succeeded"
 
 
 def test_a_worker_of_torch_that_does_not_end_is_stopped():
