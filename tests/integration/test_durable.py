@@ -735,7 +735,7 @@ class TestRefused:
         with opened(tmp_path) as session:
             run = session.submit(graph)
             assert here.began.wait(DEADLINE_S)
-            with opened(tmp_path) as other, pytest.raises(ConflictError, match="in use by another process"):
+            with opened(tmp_path) as other, pytest.raises(ConflictError, match="is still running"):
                 other.resume(RUN)
             here.gate.set()
             run.result(DEADLINE_S)
