@@ -405,9 +405,9 @@ def is_file_read(leaf: str, text: str) -> bool:
     return leaf.startswith(READ) and not leaf.endswith("/") and text != ABSENT
 
 
-def files_written(leaves: Mapping[str, str], root: str) -> set[str]:
+def files_written(leaves: Mapping[str, str], root: str) -> list[str]:
     """Return the absolute paths of the files that an execution in the folder `root` wrote and left."""
-    return {os.path.join(root, leaf.removeprefix(WROTE)) for leaf in leaves if leaf.startswith(WROTE)}
+    return [os.path.join(root, leaf.removeprefix(WROTE)) for leaf in leaves if leaf.startswith(WROTE)]
 
 
 def leaves_now(leaves: Mapping[str, str], root: str, digester: Digester) -> dict[str, str]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.model.errors import WeftError
-from weft.store.opened import READ, WROTE
+from weft.store.opened import READ, files_written
 
 if TYPE_CHECKING:
     from weft.store.entries import CachedOutput, Entry
@@ -128,10 +128,8 @@ class _RewrittenFiles:
     def read_by(self, entry: Entry, recipe: Recipe) -> str:
         """Return which of the files a result depends on, "" for none."""
         named = [path.rstrip("/") for _, path in recipe.scopes]
-        opened, written = (
-            {os.path.join(recipe.root, name[len(kind) :]) for name in entry.leaves if name.startswith(kind)}
-            for kind in (READ, WROTE)
-        )
+        opened = {os.path.join(recipe.root, name[len(READ) :]) for name in entry.leaves if name.startswith(READ)}
+        written = set(files_written(entry.leaves, recipe.root))
         if not named and not opened and not written:
             return ""
         self._look_up()
@@ -144,7 +142,6 @@ class _RewrittenFiles:
     def _look_up(self) -> None:
         for (pipeline, name, root), step in self._steps.items():
             for entry in self._results.index.near(pipeline, name):
-                for leaf in entry.leaves:
-                    if leaf.startswith(WROTE):
-                        self._writers.setdefault(os.path.join(root, leaf[len(WROTE) :]), (step, name))
+                for path in files_written(entry.leaves, root):
+                    self._writers.setdefault(path, (step, name))
         self._steps.clear()
