@@ -71,6 +71,18 @@ def test_dates_of_one_meaning_are_read_without_a_word(context, tmp_path, values)
     assert context.sql("SELECT DISTINCT month(d) FROM t").rows() == [(2,)]
 
 
+@pytest.mark.parametrize("columns", ["start,end", "end,start"])
+def test_columns_of_one_file_have_the_order_that_fits_all_of_them(context, tmp_path, columns):
+    values = {"start": ["01/02/2024", "03/04/2024"], "end": ["01/20/2024", ""]}
+    lines = [",".join(values[name][at] for name in columns.split(",")) for at in range(2)]
+    (tmp_path / "a.csv").write_text("\n".join([columns, *lines, ""]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        context.register("t", str(tmp_path / "a.csv"))
+    found = context.sql('SELECT start, "end" FROM t ORDER BY start').rows()
+    assert found == [(date(2024, 1, 2), date(2024, 1, 20)), (date(2024, 3, 4), None)]
+
+
 def test_files_whose_dates_have_no_order_in_common_are_refused(context, tmp_path):
     pattern = _written(tmp_path, a=["20/01/2024"], b=["01/20/2024"])
     with pytest.raises(DefinitionError, match=r"different forms in d: %d/%m/%Y in .*a\.csv, %m/%d/%Y in .*b\.csv"):

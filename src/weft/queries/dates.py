@@ -60,9 +60,13 @@ def with_one_order(
             continue
         rows = f"read_csv({literal_list(table.files)}{table.csv}, all_varchar = true, union_by_name = true)"
         fits = _fitting(connection, rows, columns, [*met, *(one for each in met for one in _orders(each))])
-        if len(met) > 1:
-            if not fits:
-                raise _unequal(table, columns, met)
+        if not fits and len(met) > 1:
+            raise _unequal(table, columns, met)
+        texts = [name for name, known in types.items() if known == "VARCHAR"]
+        more = {one: _dates(connection, rows, texts, one) for one in fits} if texts and len(fits) > 1 else {}
+        if any(more.values()):  # these are dates, too, in the right order
+            fits = [max(fits, key=more.__getitem__)]
+        if fits and (len(met) > 1 or fits[0] != order):
             order = fits[0]
             table = replace(table, dates=order) if option == "dates" else replace(table, times=order)
         _warn_of_two(table, connection, rows, columns, (order, [one for one in fits if one != order]))
@@ -95,6 +99,16 @@ def _fitting(
     )
     found = connection.execute(f"SELECT {', '.join(f'bool_or({one})' for one in misfits)} FROM {rows}").fetchone()
     return [form for form, wrong in zip(forms, found or (), strict=True) if not wrong]
+
+
+def _dates(connection: duckdb.DuckDBPyConnection, rows: str, columns: Sequence[str], form: str) -> int:
+    """Return how many of the columns have dates of this form, and nothing else."""
+    counts = ", ".join(
+        f"count(nullif({column}, '')) > 0 AND "
+        f"count(nullif({column}, '')) = count(try_strptime(trim({column}), {literal(form)}))"
+        for column in map(identifier, columns)
+    )
+    return sum(map(bool, connection.execute(f"SELECT {counts} FROM {rows}").fetchone() or ()))
 
 
 def _warn_of_two(
