@@ -33,6 +33,15 @@ SPECS = (
         0.01,
         "300 tasks return 300 pieces each, 300 tasks read one piece of each of them and add them up; 2 threads.",
     ),
+    Spec(
+        "threads_stage_300x300_over_bodies",
+        "us/task",
+        _ours("threads_stage"),
+        1.5,
+        "The same against the floor of Python: the bodies and the reads of the pieces alone, in one loop.",
+        Side("loop", "benchmarks.tasks.peer_loop", "stage"),
+        scale=1e6 / 600,
+    ),
     _against_dask(
         "threads_chain_1000",
         "threads_chain",
