@@ -1,6 +1,7 @@
 """What a cached step opens while it runs is an input of its result, whether or not anybody has named it."""
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -79,6 +80,97 @@ def test_folders_of_the_project_with_the_names_of_libraries_count(place, folder)
     assert result(place) == "one\n"
     (place.folder / folder / "x.csv").write_text("two\n")
     assert result(place) == "two\n"
+
+
+LOOKS = {
+    "its size": "python3 -c \"import os; print(os.path.getsize('da' + 'ta/x.csv'))\" > {{o}}",
+    "whether it is there": "D=$(printf da; printf ta); if test -f $D/y.csv; then echo yes; else echo no; fi > {{o}}",
+    "which is newer": "D=$(printf da; printf ta); if [ $D/x.csv -nt run.yaml ]; then echo x; fi > {{o}}",
+    "make": "make -s > {{o}}",
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_file_that_is_only_looked_at_counts(place, look):
+    (place.folder / "Makefile").write_text(
+        "D := $(shell printf da; printf ta)\nx: $(wildcard $(D)/*.csv)\n\t@echo $^\n"
+    )
+    place.write({"a": step(LOOKS[look], "o")})
+    first = result(place)
+    assert result(place) == first
+    assert place.ran() == {"a": 1}
+    data, now = place.folder / "data", time.time()
+    (data / "y.csv").write_text("")
+    (data / "x.csv").write_text("longer\n")
+    os.utime(data / "x.csv", (now + 60, now + 60))
+    weft = Commands(place.folder, {"WEFT_USER": "me"})
+    changed = {"whether it is there": "data/y.csv is there now", "make": "data"}.get(look, "data/x.csv changed")
+    said = weft("plan", "run.yaml")[0]
+    assert changed in said
+    assert "compared with run-000001" in said
+    assert result(place) != first
+    assert place.ran() == {"a": 1}
+
+
+def test_a_file_that_a_script_asks_for_counts_only_by_whether_it_is_there(place):
+    (place.folder / "ask.py").write_text("import os\nprint(os.path.exists('da' + 'ta/x.csv'))\n")
+    place.write({"a": step("python3 ask.py > {{o}}", "o")})
+    assert result(place) == "True\n"
+    (place.folder / "data" / "x.csv").write_text("longer\n")
+    assert result(place) == "True\n"
+    assert place.ran() == {"a": 1}
+    (place.folder / "data" / "x.csv").unlink()
+    assert result(place) == "False\n"
+
+
+@pytest.mark.parametrize("kind", ["a function", "a script in a scope"])
+def test_code_that_no_command_names_may_look(place, kind):
+    if kind == "a function":
+        (place.folder / "asking.py").write_text(FLOW_THAT_LOOKS)
+        file = "asking.py"
+    else:
+        (place.folder / "lib").mkdir()
+        (place.folder / "lib" / "ask.py").write_text("import os\nprint(os.path.exists('da' + 'ta/y.csv'))\n")
+        one = step("cd $(printf lib); python3 ask.py > {{o}}", "o")
+        one["command"] = "P=$(printf lib)/ask.py; python3 $P > {{o}}"
+        one["cache"] = {"enable": True, "fs_scope": [{"name": "main", "path": "lib"}]}
+        place.write({"a": one})
+        file = "run.yaml"
+    weft = Commands(place.folder, {"WEFT_USER": "me"})
+    weft("run", file, "-q")
+    weft("run", file, "-q")
+    assert read_run(place.folder_of("run-000002")).steps[0].message == "taken from the cache"
+    (place.folder / "data" / "y.csv").write_text("two\n")
+    assert "data/y.csv is there now" in weft("plan", file)[0]
+
+
+LOADS_ONCE = """
+import os, sys
+
+rows = open("da" + "ta/x.csv").readlines()
+with open(sys.argv[1], "w") as out:
+    out.writelines(rows if not os.path.exists("mark") else [])
+open("mark", "w").close()
+"""
+
+
+def test_a_step_that_looks_for_its_own_mark_runs_again_after_the_first_load(place):
+    (place.folder / "load.py").write_text(LOADS_ONCE)
+    place.write({"a": step("python3 load.py {{o}}", "o")})
+    assert result(place) == "one\n"
+    assert "mark is there now" in Commands(place.folder, {"WEFT_USER": "me"})("plan", "run.yaml")[0]
+    assert [result(place), result(place)] == ["", ""]
+    assert place.ran() == {"a": 2}
+    (place.folder / "mark").unlink()
+    assert result(place) == "one\n"
+
+
+def test_a_step_that_makes_a_folder_where_none_is_keeps_its_result(place):
+    make = "import os\nif not os.path.isdir('mo' + 'dels'):\n    os.makedirs('models/deep')\nopen('models/m', 'w')\n"
+    (place.folder / "make.py").write_text(make)
+    place.write({"a": step("python3 make.py; echo 1 > {{o}}", "o")})
+    assert [result(place), result(place)] == ["1\n", "1\n"]
+    assert place.ran() == {"a": 1}
 
 
 def test_a_file_in_a_hidden_folder_of_the_project_counts(place):
@@ -240,7 +332,9 @@ def test_a_file_that_is_read_by_another_name_counts(place, way):
     until(lambda: time.time() - file.stat().st_mtime > 0.2, "a time at which the step cannot have made it")
     first = result(place)
     assert result(place) == first
-    assert place.ran() == {"a": 1}
+    assert place.ran() == {"a": 2 if "stays" in way else 1}, "it looks whether its own file is there"
+    assert result(place) == first
+    assert place.ran() == {}
     file.unlink()
     file.write_text("two\n")
     assert "two" in result(place)
@@ -566,6 +660,24 @@ def read(o: weft.Output):
 @weft.pipeline
 def flow():
     read()
+"""
+
+
+FLOW_THAT_LOOKS = """
+from pathlib import Path
+
+import weft
+
+
+@weft.step(cache=True)
+def ask(o: weft.Output):
+    name = "".join(["da", "ta"])
+    Path(o).write_text(str(Path(name, "y.csv").exists()))
+
+
+@weft.pipeline
+def flow():
+    ask()
 """
 
 

@@ -19,14 +19,14 @@ import hashlib
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from weft.model.patterns import late_pattern
 from weft.store.digests import ABSENT, DIGEST, LEFT_OUT, Digester
@@ -34,12 +34,14 @@ from weft.store.places import is_claimed, judged_path, project_around
 
 READ: Final = "read "
 LINK: Final = "link "
+LOOKED: Final = "looked "
 WROTE: Final = "wrote "
 VARIABLE: Final = "variable "
 SET: Final = "set variables"
-OPENED: Final = (VARIABLE, READ, LINK, WROTE, SET)
+OPENED: Final = (VARIABLE, READ, LINK, LOOKED, WROTE, SET)
 """The prefixes of these leaves: of variables that name opened files, of content, of links on the way to folders, of
-files that the execution wrote and left, and of the names of variables that might have named something.
+files that the execution only looked at or that it wrote and left, and of the names of variables that might have named
+something.
 
 Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
 """
@@ -54,7 +56,7 @@ _TARGET: Final = "l"
 ALIKE: Final = "e"
 """The first letter of a digest of the names in a folder with some endings, which follow it: `e.csv .json HASH`."""
 _THERE: Final = "+"
-"""In place of the digest of a file that may change."""
+"""In place of the digest of a file that may change, as `tracing.THERE_IS` there."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
 _MOST_LINKS: Final = 40
 _OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "PYTHONPATH", "VIRTUAL_ENV"})
@@ -87,7 +89,7 @@ class OpenedFiles(Struct, frozen=True):
     `listed` folders. It entered the paths in `followed`, or read them as links. Of those written, it `made` all that is
     in some, and `updated` some: it read them before, or might read what was there before it. Some files it `linked` to
     other names, and it `removed_from` some folders what was in them. Of those that it read, it removed or renamed those
-    `taken`.
+    `taken`. Of those `looked` at, it saw this first: "" where nothing was, "+" for what may change, or size and time.
     """
 
     read: Collection[str] = ()
@@ -99,6 +101,17 @@ class OpenedFiles(Struct, frozen=True):
     linked: Collection[str] = ()
     removed_from: Collection[str] = ()
     taken: Collection[str] = ()
+    looked: Mapping[str, str] = field(default_factory=dict)
+
+
+def opened_where(opened: Mapping[str, Collection[str]], counts: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the fields of `OpenedFiles` with those of their paths that count."""
+    return {
+        name: {path: seen for path, seen in paths.items() if counts(path)}
+        if isinstance(paths, Mapping)
+        else [path for path in paths if counts(path)]
+        for name, paths in opened.items()
+    }
 
 
 def opened_leaves(
@@ -179,7 +192,12 @@ def opened_leaves(
             what = "the names in a folder that it lists" if is_folder else "what it reads"
             return {}, f"{what} changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
-    leaves |= _naming_variables(environ, declared, {*read, *opened.listed, *followed} - written, root)
+    looks = _looks(opened, root, covered)
+    for path, seen in looks.items():
+        read_as = leaves.get(READ + _name(path, root))
+        if read_as is None or (read_as == ABSENT) != (seen == ABSENT):
+            leaves[LOOKED + _name(path, root)] = seen
+    leaves |= _naming_variables(environ, declared, {*named, *followed, *looks} - written, root)
     return leaves | _left(opened, root, covered, started, digester), ""
 
 
@@ -400,6 +418,35 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log") or "/log/" in path or "/logs/" in path
 
 
+def _looks(opened: OpenedFiles, root: str, covered: Collection[str]) -> dict[str, str]:
+    """Return the files of the project that an execution looked at, each with what it saw there first.
+
+    What it has changed there since then makes the next lookup run it again: it would see something else. Its own logs
+    do not count, nor a folder that it has made where nothing was and what lies in one.
+    """
+    looks = {}
+    written = set(opened.written)
+    project = str(project_around(Path(root))) if opened.looked else root
+    for path, seen in sorted(opened.looked.items()):
+        if not path.startswith((f"{root}/", f"{project}/")) or not _counts(path, root, covered):
+            continue
+        if path in written and (os.path.isdir(path) or _is_log(path[len(project) :])):
+            continue
+        if not written.isdisjoint(map(str, PurePath(path).parents)):
+            continue
+        looks[path] = {"": ABSENT, _THERE: _THERE}.get(seen, _STAMP + seen)
+    return looks
+
+
+def _look(path: str, then: str) -> str:
+    """Return what a look tells of a path now, as far as it told that before."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ABSENT
+    return f"{_STAMP}{found.st_size} {found.st_mtime_ns}" if then.startswith(_STAMP) else _THERE
+
+
 def is_file_read(leaf: str, text: str) -> bool:
     """Whether a leaf is of a file that an execution read, and not of names in a folder or of what was not there."""
     return leaf.startswith(READ) and not leaf.endswith("/") and text != ABSENT
@@ -425,6 +472,8 @@ def _now(name: str, then: str, root: str, digester: Digester) -> str:
     if name == SET:
         return then
     path = os.path.join(root, name.partition(" ")[2])
+    if name.startswith(LOOKED):
+        return _look(path, then)
     try:
         if name.startswith(LINK):
             return os.readlink(path)

@@ -30,6 +30,7 @@ from weft.store.entries import ITEM_LEAF, CachedOutput, CacheIndex, Claim, Entry
 from weft.store.folders import OpenFolders
 from weft.store.left_files import LeftFiles
 from weft.store.opened import (
+    LOOKED,
     OPENED,
     READ,
     SET,
@@ -466,12 +467,12 @@ class ResultCache:
     def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
         kind = name.split(" ", 1)[0]
         if (
-            kind in ("input", "file", "read", "wrote")
+            kind in ("input", "file", "read", "looked", "wrote")
             and not name.startswith("input name")
             and old is not None
             and new is not None
         ):
-            what = name.removeprefix("file ").removeprefix(READ)
+            what = name.removeprefix("file ").removeprefix(READ).removeprefix(LOOKED)
             if endings := endings_of(old):
                 what = f"the names {', '.join(f'*{ending}' for ending in endings)} in {what}"
             if name.startswith(WROTE):

@@ -9,6 +9,7 @@ import pytest
 
 from weft.store.digests import ABSENT, LEFT_OUT, Digester
 from weft.store.opened import (
+    LOOKED,
     READ,
     SET,
     VARIABLE,
@@ -47,11 +48,17 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def leaves(root: Path, digester: Digester, known=(), started: float | None = None, environ=None, **opened: list[str]):
+def leaves(root: Path, digester: Digester, known=(), started: float | None = None, environ=None, **opened: Any):
+    looked = opened.pop("looked", {})
     paths = {kind: [os.path.normpath(os.path.join(root, name)) for name in names] for kind, names in opened.items()}
     at = time.time() + 60 if started is None else started
     return opened_leaves(
-        OpenedFiles(**paths), str(root), [str(root / name) for name in known], at, digester, environ or {}
+        OpenedFiles(**paths, looked=looked),
+        str(root),
+        [str(root / name) for name in known],
+        at,
+        digester,
+        environ or {},
     )
 
 
@@ -218,6 +225,59 @@ def test_names_that_others_add_to_a_crowded_folder_meanwhile_do_not_count_as_see
     (crowded / "of others.csv").unlink()
     now = leaves_now(during, str(crowded), digester)
     assert now[f"{READ}./"] == during[f"{READ}./"] != before[f"{READ}./"]
+
+
+def seen(root: Path, looked: dict[str, str]) -> dict[str, str]:
+    return {os.path.normpath(root / name): state for name, state in looked.items()}
+
+
+def test_files_that_were_only_looked_at_count_by_what_was_seen(root, digester, tmp_path):
+    (tmp_path / "outside").write_text("")
+    about = (root / "a").stat()
+    looked = seen(
+        root,
+        {
+            "a": f"{about.st_size} {about.st_mtime_ns}",
+            "d": "+",
+            "d/b": "+",
+            "none": "",
+            "other": "",
+            "own": "",
+            "own/x": "",
+            "../outside": "+",
+            ".git/HEAD": "+",
+            "pk/__init__.py": "+",
+            "out": "",
+            "": "+",
+        },
+    )
+    (root / "own").mkdir()
+    before = leaves(root, digester, known=["out"], looked=looked, read=["pk/__init__.py"], written=["own"])[0]
+    assert [name for name in before if name.startswith(LOOKED)] == [
+        LOOKED + name for name in ("a", "d", "d/b", "none", "other")
+    ]
+    (root / "d" / "b").write_text("longer")
+    (root / "d" / "new").write_text("")
+    assert leaves_now(before, str(root), digester) == before, "it was only asked whether these are there"
+    os.utime(root / "a", (1, 1))
+    (root / "d" / "b").unlink()
+    (root / "none").touch()
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if after[name] != before[name]] == [LOOKED + name for name in ("a", "d/b", "none")]
+
+
+def test_a_variable_that_names_a_file_that_was_only_looked_at_counts(root, digester):
+    found = leaves(root, digester, environ={"FILE": "a"}, looked=seen(root, {"a": "+"}))
+    assert set(found[0]) == {LOOKED + "a", VARIABLE + "FILE"}
+
+
+def test_what_an_execution_changed_after_it_looked_counts_as_it_was(root, digester):
+    (root / "own.log").touch()
+    looked = seen(root, {"a": "", "d/b": "+", "own.log": ""})
+    written = ["a", "d/b", "own.log"]
+    before = leaves(root, digester, started=0, looked=looked, read=["a"], written=written, made=written)[0]
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if after[name] != before[name]] == [LOOKED + "a"]
 
 
 def test_names_in_hidden_folders_and_those_of_libraries_do_not_count(root, digester):
