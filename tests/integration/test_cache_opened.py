@@ -384,6 +384,31 @@ def test_a_new_file_like_those_that_a_step_finds_counts_in_a_folder_with_others(
     assert result(place) == "['one\\n', 'two\\n']\n"
 
 
+FINDS_FOLDERS = """
+import glob
+
+print([open(path).read() for path in sorted(glob.glob("store_*/sales.csv"))])
+"""
+
+
+def test_a_new_folder_like_those_that_a_step_finds_in_the_project_counts(place):
+    def add(name: str) -> None:
+        (place.folder / name).parent.mkdir()
+        (place.folder / name).write_text(name)
+
+    (place.folder / "find.py").write_text(FINDS_FOLDERS)
+    add("store_a/sales.csv")
+    place.write({"a": step("python3 find.py > {{o}}", "o")})
+    first = result(place)
+    add("build/made.csv")
+    assert result(place) == first
+    assert place.ran() == {"a": 1}
+    add("store_c/sales.csv")
+    said = Commands(place.folder, {"WEFT_USER": "me"})("plan", "run.yaml")[0]
+    assert "the names */sales.csv in ./ changed, compared with run-000001" in said
+    assert result(place) == "['store_a/sales.csv', 'store_c/sales.csv']\n"
+
+
 TAKES_FILES = """
 import glob, os, shutil
 

@@ -15,6 +15,7 @@ there as it left them.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import stat
@@ -54,7 +55,10 @@ _STAMP: Final = "t"
 _TARGET: Final = "l"
 """The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
 ALIKE: Final = "e"
-"""The first letter of a digest of the names in a folder with some endings, which follow it: `e.csv .json HASH`."""
+"""The first letter of a digest of the names in a folder with some endings, which follow it: `e.csv .json HASH`.
+
+A folder is one of these names if it has a file whose path ends so: `e/sales.csv HASH`.
+"""
 _THERE: Final = "+"
 """In place of the digest of a file that may change, as `tracing.THERE_IS` there."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
@@ -171,10 +175,14 @@ def opened_leaves(
         is_walked = path in walked and (path == root or not _is_everybodys(path))
         if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
             found_there = [one for one in _below(everything, path) if one in read and one not in written]
-            candidates = (one for one in found_there if _counts(one, root, covered))
+            candidates = [one for one in found_there if _counts(one, root, covered)]
             endings = _endings(path, candidates, gone, scripts)
+            beside = (one for one in candidates if path == root or not one.startswith(f"{root}/"))
+            endings += _endings_below(path, beside, gone, scripts)
             if endings and (path == root or not (_is_everybodys(path) or _is_hidden(f"{path}/", root))):
-                leaves[READ + name + "/"] = _digest_of_alike(path, endings, _late(path, found, started, written))
+                late = _late(path, found, started, written)
+                late |= _late_folders(path, endings, started, written_in.union(candidates))
+                leaves[READ + name + "/"] = _digest_of_alike(path, endings, late)
             continue
         if is_folder and (not _counts(f"{path}/", root, ()) or _is_hidden(f"{path}/", root)):
             continue
@@ -259,6 +267,52 @@ def _endings(folder: str, found: Iterable[str], gone: Collection[str], scripts: 
     return sorted(endings)
 
 
+def _endings_below(folder: str, found: Iterable[str], gone: Collection[str], scripts: _Scripts) -> list[str]:
+    """Return how paths end of files that an execution found in folders which it found in a folder that it listed.
+
+    No script names these folders. What a script does name below them stands as it is, all else as a pattern: of
+    `store_a/sales.csv` it is `/sales.csv` for a script with that name, else `/*.csv`.
+    """
+    endings = set()
+    for path in found:
+        top, *parts = path[len(folder) :].strip("/").split("/")
+        is_hidden = any(part[:1] == "." for part in (top, *parts))
+        if not parts or is_hidden or path.endswith(_CODE) or scripts.name(top):
+            continue
+        *between, last = parts
+        pattern = [part if scripts.name(part) else "*" for part in between]
+        pattern.append(last if scripts.name(last) else "*" + os.path.splitext(last)[1])
+        ending = "/" + "/".join(pattern)
+        if " " not in ending and ending not in endings and (path in gone or os.path.isfile(path)):
+            endings.add(ending)
+    return sorted(endings)
+
+
+def _late_folders(folder: str, endings: Iterable[str], started: float, known: Iterable[str]) -> set[str]:
+    """Return the folders with such files in a folder that others may have changed while an execution ran.
+
+    The changes of those on the way to `known` paths are its own, or it has seen what is there.
+    """
+    late: set[str] = set()
+    below = tuple(ending for ending in endings if ending[:1] == "/")
+    if not below:
+        return late
+    seen = {path[len(folder) :].strip("/").partition("/")[0] for path in known if path.startswith(f"{folder}/")}
+    for name in set(os.listdir(folder)).difference(seen):
+        path = os.path.join(folder, name)
+        with suppress(OSError):
+            if os.stat(path).st_ctime >= started - _TICK_S and _has_alike(path, below):
+                late.add(name)
+    return late
+
+
+def _has_alike(path: str, endings: Iterable[str]) -> bool:
+    """Whether a path is a folder with a file whose path ends as one of those below a folder; see `_endings_below`."""
+    if f"/{os.path.basename(path)}/" in _LIBRARIES:
+        return False
+    return any(next(glob.iglob(glob.escape(path) + ending), "") for ending in endings)
+
+
 def _late(folder: str, found: os.stat_result, started: float, written: Collection[str]) -> set[str]:
     """Return the names that others may have added to a folder while an execution ran, and that it may not have seen."""
     late: set[str] = set()
@@ -272,18 +326,24 @@ def _late(folder: str, found: os.stat_result, started: float, written: Collectio
 
 
 def _digest_of_alike(folder: str, endings: Sequence[str], left_out: Collection[str] = ()) -> str:
-    """Return the digest of the names in a folder with some endings. OSError: the folder is gone."""
+    """Return the digest of the names in a folder with some endings, or with such files below them.
+
+    OSError: the folder is gone.
+    """
+    below = tuple(ending for ending in endings if ending[:1] == "/")
     names = [
         os.fsencode(name)
         for name in sorted(os.listdir(folder))
-        if name[:1] != "." and name not in left_out and os.path.splitext(name)[1] in endings
+        if name[:1] != "."
+        and name not in left_out
+        and (os.path.splitext(name)[1] in endings or _has_alike(os.path.join(folder, name), below))
     ]
     digest = hashlib.sha256(b"\0".join(names)).hexdigest()
     return f"{ALIKE}{' '.join(endings)} {digest}"
 
 
 def endings_of(digest: str) -> list[str]:
-    """Return the endings of the names that a digest of `opened_leaves` is of; none: it is of something else."""
+    """Return the endings of the paths that a digest of `opened_leaves` is of; none: it is of something else."""
     return digest[1:].split(" ")[:-1] if digest[:1] == ALIKE else []
 
 

@@ -173,6 +173,63 @@ def test_names_like_those_that_were_found_in_a_crowded_folder_count(crowded, dig
     assert [name for name in before if after[name] != before[name]] == [f"{READ}{folder}/"]
 
 
+def changed_by(root: Path, digester: Digester, before: dict[str, str], file: str) -> list[str]:
+    """Return the leaves that a new file changes."""
+    (root / file).parent.mkdir(parents=True, exist_ok=True)
+    (root / file).write_text("")
+    after = leaves_now(before, str(root), digester)
+    return [name for name in before if after[name] != before[name]]
+
+
+NEW_FOLDERS = {
+    "glob('store_*/sales.csv')": ("store_c/sales.csv", "store_c/other.csv"),
+    "glob('store_*/*.csv')": ("store_c/any.csv", "store_c/notes.md"),
+    "glob('store_*/*/sales.csv')": ("store_c/2025/sales.csv", "store_c/sales.csv"),
+    "glob('store_*/2024/' + name)": ("store_c/2024/any.csv", "store_c/2025/any.csv"),
+}
+
+
+@pytest.mark.parametrize("pattern", NEW_FOLDERS)
+def test_a_new_folder_like_those_that_were_found_in_a_crowded_folder_counts(root, digester, pattern):
+    new, other = NEW_FOLDERS[pattern]
+    found = ["/".join(["store_a", *(["2024"] if new.count("/") > 1 else []), "sales.csv"])]
+    (root / "find.py").write_text(pattern)
+    for path in (*found, "store_b/notes.md"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+    before = leaves(root, digester, listed=["."], read=["find.py", *found])[0]
+    assert changed_by(root, digester, before, other) == []
+    assert changed_by(root, digester, before, ".hidden/" + new.partition("/")[2]) == []
+    assert changed_by(root, digester, before, new) == [f"{READ}./"]
+
+
+@pytest.mark.parametrize("text", ["open('store_a/sales.csv')", "os.listdir('store_a')"])
+def test_a_folder_that_a_script_names_was_not_found_by_listing(root, digester, text):
+    (root / "find.py").write_text(text)
+    (root / "store_a").mkdir()
+    (root / "store_a" / "sales.csv").write_text("")
+    found = leaves(root, digester, listed=["."], read=["find.py", "store_a/sales.csv"])[0]
+    assert f"{READ}./" not in found
+    found = leaves(root, digester, listed=["."], read=["find.py", "other/none.csv", "pk/__init__.py"])[0]
+    assert f"{READ}./" not in found, "nothing was there, or code"
+
+
+def test_a_folder_that_others_fill_meanwhile_does_not_count_as_seen(root, digester):
+    for name in ("store_a", "store_b"):
+        (root / name).mkdir()
+    (root / "store_a" / "sales.csv").write_text("")
+    started = since_now(root)
+    (root / "store_b" / "sales.csv").write_text("")
+    (root / "store_a" / "own").write_text("")
+    during = leaves(root, digester, started=started, listed=["."], read=["store_a/sales.csv"], written=["store_a/own"])[
+        0
+    ]
+    now = leaves_now(during, str(root), digester)
+    assert now[f"{READ}./"] != during[f"{READ}./"]
+    (root / "store_b" / "sales.csv").unlink()
+    assert leaves_now(during, str(root), digester) == during
+
+
 @pytest.mark.parametrize("folder", [".", "pk"])
 def test_a_file_that_a_script_names_was_not_found_by_listing(crowded, digester, folder):
     found = leaves(crowded, digester, listed=[folder], read=[f"{folder}/conf.json", "pk/m.py"])
