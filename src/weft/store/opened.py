@@ -137,6 +137,7 @@ def opened_leaves(
     project, only names count that end as those of files that it seems to have found there. Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
+    place = _Place(root)
     written = set(opened.written)
     followed = set(opened.followed)
     ways = _Ways()
@@ -152,10 +153,10 @@ def opened_leaves(
     leaves: dict[str, str] = {}
     everything = sorted({*read, *written, *opened.listed, *followed})
     for path in everything:
-        if not _counts(path, root, covered) or (path in written and _is_hidden(path, root)):
+        if not place.counts(path, covered) or (path in written and place.hides(path)):
             continue
         name = _name(path, root)
-        links = [link for link in ways.links(path) if link.place not in written and _counts(link.place, root, ())]
+        links = [link for link in ways.links(path) if link.place not in written and place.counts(link.place)]
         if changed_link := next((link.place for link in links if link.changed >= started), ""):
             return {}, f"a link that it goes through changed while it ran: {_name(changed_link, root)}"
         try:
@@ -175,16 +176,16 @@ def opened_leaves(
         is_walked = path in walked and (path == root or not _is_everybodys(path))
         if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
             found_there = [one for one in _below(everything, path) if one in read and one not in written]
-            candidates = [one for one in found_there if _counts(one, root, covered)]
+            candidates = [one for one in found_there if place.counts(one, covered)]
             endings = _endings(path, candidates, gone, scripts)
             beside = (one for one in candidates if path == root or not one.startswith(f"{root}/"))
             endings += _endings_below(path, beside, gone, scripts)
-            if endings and (path == root or not (_is_everybodys(path) or _is_hidden(f"{path}/", root))):
+            if endings and (path == root or not (_is_everybodys(path) or place.hides(f"{path}/"))):
                 late = _late(path, found, started, written)
                 late |= _late_folders(path, endings, started, written_in.union(candidates))
                 leaves[READ + name + "/"] = _digest_of_alike(path, endings, late)
             continue
-        if is_folder and (not _counts(f"{path}/", root, ()) or _is_hidden(f"{path}/", root)):
+        if is_folder and (not place.counts(f"{path}/") or place.hides(f"{path}/")):
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
@@ -200,13 +201,13 @@ def opened_leaves(
             what = "the names in a folder that it lists" if is_folder else "what it reads"
             return {}, f"{what} changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
-    looks = _looks(opened, root, covered)
+    looks = _looks(opened, place, covered)
     for path, seen in looks.items():
         read_as = leaves.get(READ + _name(path, root))
         if read_as is None or (read_as == ABSENT) != (seen == ABSENT):
             leaves[LOOKED + _name(path, root)] = seen
-    leaves |= _naming_variables(environ, declared, {*named, *followed, *looks} - written, root)
-    return leaves | _left(opened, root, covered, started, digester), ""
+    leaves |= _naming_variables(environ, declared, {*named, *followed, *looks} - written, place)
+    return leaves | _left(opened, place, covered, started, digester), ""
 
 
 def changed_since(paths: Iterable[str], began: float, written: Collection[str] = ()) -> str:
@@ -348,17 +349,17 @@ def endings_of(digest: str) -> list[str]:
 
 
 def _naming_variables(
-    environ: Mapping[str, str], declared: Collection[str], paths: Iterable[str], root: str
+    environ: Mapping[str, str], declared: Collection[str], paths: Iterable[str], place: _Place
 ) -> dict[str, str]:
     """Return the leaves of variables that name one of some paths that count, or a folder that has one."""
-    ordered = sorted(path for path in paths if _counts(path, root, ()))
+    ordered = sorted(path for path in paths if place.counts(path))
     if not ordered:
         return {}
     return {
         VARIABLE + name: _value(value)
         for name, value in environ.items()
         if not (name in _OF_SESSIONS or name in declared)
-        and any(_leads_to_one(place, ordered, root) for place in _places(value, root))
+        and any(_leads_to_one(named, ordered, place.root) for named in _places(value, place.root))
     }
 
 
@@ -391,10 +392,11 @@ def newly_set(leaves: Mapping[str, str], root: str, now_ns: int) -> dict[str, st
 
 def _named_places(environ: Mapping[str, str], root: str) -> Iterator[tuple[str, str]]:
     """Yield the variables that may name a place in the project that counts, with the place."""
+    own = _Place(root)
     for name, value in environ.items():
         if name.isidentifier() and name not in _OF_SESSIONS and not is_of_machine(name):
             for place in _places(value, root):
-                if place.startswith(f"{root}/") and _counts(place, root, ()):
+                if place.startswith(f"{root}/") and own.counts(place):
                     yield name, place
 
 
@@ -450,7 +452,7 @@ def _value(value: str) -> str:
 
 
 def _left(
-    opened: OpenedFiles, root: str, covered: Collection[str], started: float, digester: Digester
+    opened: OpenedFiles, place: _Place, covered: Collection[str], started: float, digester: Digester
 ) -> dict[str, str]:
     """Return the leaves of the files that an execution has written and left in the project or in a volume claim.
 
@@ -459,10 +461,11 @@ def _left(
     """
     leaves = {}
     made = set(opened.made)
-    project = str(project_around(Path(root)))
+    project = place.project
+    whole = _Place(project)
     for path in sorted(made.union(opened.written)):
         inside = path.startswith(f"{project}/")
-        if not (inside or is_claimed(path)) or not _counts(path, project, covered) or _is_hidden(path, project):
+        if not (inside or is_claimed(path)) or not whole.counts(path, covered) or whole.hides(path):
             continue
         if _is_log(path[len(project) :] if inside else judged_path(path)):
             continue
@@ -470,7 +473,7 @@ def _left(
             found = os.lstat(path)
             if found.st_ctime >= started - _TICK_S and (path in made or stat.S_ISREG(found.st_mode)):
                 text = _digest_of_made(path, digester) if path in made else _THERE
-                leaves[WROTE + _name(path, root)] = text
+                leaves[WROTE + _name(path, place.root)] = text
     return leaves
 
 
@@ -478,7 +481,7 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log") or "/log/" in path or "/logs/" in path
 
 
-def _looks(opened: OpenedFiles, root: str, covered: Collection[str]) -> dict[str, str]:
+def _looks(opened: OpenedFiles, place: _Place, covered: Collection[str]) -> dict[str, str]:
     """Return the files of the project that an execution looked at, each with what it saw there first.
 
     What it has changed there since then makes the next lookup run it again: it would see something else. Its own logs
@@ -486,11 +489,10 @@ def _looks(opened: OpenedFiles, root: str, covered: Collection[str]) -> dict[str
     """
     looks = {}
     written = set(opened.written)
-    project = str(project_around(Path(root))) if opened.looked else root
     for path, seen in sorted(opened.looked.items()):
-        if not path.startswith((f"{root}/", f"{project}/")) or not _counts(path, root, covered):
+        if not path.startswith((f"{place.root}/", f"{place.project}/")) or not place.counts(path, covered):
             continue
-        if path in written and (os.path.isdir(path) or _is_log(path[len(project) :])):
+        if path in written and (os.path.isdir(path) or _is_log(path[len(place.project) :])):
             continue
         if not written.isdisjoint(map(str, PurePath(path).parents)):
             continue
@@ -644,28 +646,35 @@ def _source(path: str) -> str:
     return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
 
 
-def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
-    """Whether a file may be an input by its place."""
-    if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
-        return False
-    top = _top(path, root)
-    folder = _folder(path, top)
-    if _HIDDEN in folder and (not top or _is_everybodys(top) or any(f"/{name}/" in folder for name in _OF_TOOLS)):
-        return False
-    return not any(part in folder for part in _LIBRARIES)
+class _Place:
+    """The folder of an execution, by which files count, and that of its project, which is looked for once."""
 
+    def __init__(self, root: str) -> None:
+        self.root = root
 
-def _is_hidden(path: str, root: str) -> bool:
-    """Whether a file lies in a hidden folder of the project, or outside of it."""
-    return _HIDDEN in _folder(path, _top(path, root))
+    @cached_property
+    def project(self) -> str:
+        return str(project_around(Path(self.root)))
 
+    def counts(self, path: str, covered: Iterable[str] = ()) -> bool:
+        """Whether a file may be an input by its place; none at or below `covered` paths may."""
+        if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
+            return False
+        top = self._top(path)
+        folder = _folder(path, top)
+        if _HIDDEN in folder and (not top or _is_everybodys(top) or any(f"/{name}/" in folder for name in _OF_TOOLS)):
+            return False
+        return not any(part in folder for part in _LIBRARIES)
 
-def _top(path: str, root: str) -> str:
-    """Return the folder of the execution, or for hidden files that of its project, if a path lies in it, or ""."""
-    if f"{path}/".startswith(f"{root}/"):
-        return root
-    project = str(project_around(Path(root))) if _HIDDEN in os.path.dirname(path) else ""
-    return project if project and path.startswith(f"{project}/") else ""
+    def hides(self, path: str) -> bool:
+        """Whether a file lies in a hidden folder of the project, or outside of it."""
+        return _HIDDEN in _folder(path, self._top(path))
+
+    def _top(self, path: str) -> str:
+        """Return the folder of the execution, or for hidden files that of its project, if a path lies in it, or ""."""
+        if f"{path}/".startswith(f"{self.root}/"):
+            return self.root
+        return self.project if _HIDDEN in os.path.dirname(path) and path.startswith(f"{self.project}/") else ""
 
 
 def _folder(path: str, top: str) -> str:

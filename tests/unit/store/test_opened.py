@@ -120,6 +120,20 @@ def test_files_in_hidden_folders_of_tools_and_outside_of_the_project_do_not(root
     assert names(leaves(root, digester, read=[f"{folder}/x.json", f"{folder}/none"])) == []
 
 
+def test_the_project_is_looked_for_once_for_an_execution(root, digester, monkeypatch):
+    asked = []
+
+    def project_around(folder):
+        asked.append(folder)
+        return root
+
+    monkeypatch.setattr("weft.store.opened.project_around", project_around)
+    hidden = [f"../{folder}/x" for folder in (".conf", ".dbt", "d/.streamlit")]
+    found = leaves(root / "pk", digester, read=hidden, written=[f"{one}2" for one in hidden], looked={"/.x/y": ""})
+    assert len(found[0]) == len(hidden)
+    assert asked.count(root / "pk") == 1
+
+
 def test_files_in_hidden_folders_of_a_home_do_not_even_if_it_is_the_project(root, digester, monkeypatch):
     (root / ".conf").mkdir()
     monkeypatch.setenv("HOME", str(root))
