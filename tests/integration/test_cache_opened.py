@@ -521,10 +521,15 @@ def test_a_file_that_a_step_leaves_in_the_project_is_a_part_of_its_result(place)
     assert place.ran() == {"fit": 1, "use": 1}
 
 
-@pytest.mark.parametrize("read", ["python3 read.py > {{o}}", "cat model.bin > {{o}}"], ids=["opened", "named"])
+@pytest.mark.parametrize(
+    "read",
+    ["python3 read.py > {{o}}", "cat model.bin > {{o}}", "python3 size.py > {{o}}"],
+    ids=["opened", "named", "looked at"],
+)
 def test_a_plan_tells_which_steps_depend_on_a_file_that_an_earlier_one_rewrites(place, read):
     (place.folder / "fit.py").write_text(FITS)
     (place.folder / "read.py").write_text("print(open('model' + '.bin').read())\n")
+    (place.folder / "size.py").write_text("import os\nprint(os.path.getsize('model' + '.bin'))\n")
 
     def write(lr: int) -> None:
         fit = step("python3 fit.py {{lr}}", parameters={"lr": lr})
