@@ -490,7 +490,8 @@ def _looks(opened: OpenedFiles, place: _Place, covered: Collection[str]) -> dict
     looks = {}
     written = set(opened.written)
     for path, seen in sorted(opened.looked.items()):
-        if not path.startswith((f"{place.root}/", f"{place.project}/")) or not place.counts(path, covered):
+        inside = path.startswith((f"{place.root}/", f"{place.project}/"))
+        if not inside or not place.counts(f"{path}/", covered):  # it may be a folder of a tool
             continue
         if path in written and (os.path.isdir(path) or _is_log(path[len(place.project) :])):
             continue

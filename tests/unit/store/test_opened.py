@@ -317,6 +317,8 @@ def test_files_that_were_only_looked_at_count_by_what_was_seen(root, digester, t
             "own/x": "",
             "../outside": "+",
             ".git/HEAD": "+",
+            ".git": "+",
+            "__pycache__": "",
             "pk/__init__.py": "+",
             "out": "",
             "": "+",
