@@ -1,6 +1,7 @@
 """What a cached step opens while it runs is an input of its result, whether or not anybody has named it."""
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -79,6 +80,96 @@ def test_folders_of_the_project_with_the_names_of_libraries_count(place, folder)
     assert result(place) == "one\n"
     (place.folder / folder / "x.csv").write_text("two\n")
     assert result(place) == "two\n"
+
+
+LOOKS = {
+    "its size": "python3 -c \"import os; print(os.path.getsize('da' + 'ta/x.csv'))\" > {{o}}",
+    "whether it is there": "D=$(printf da; printf ta); if test -f $D/y.csv; then echo yes; else echo no; fi > {{o}}",
+    "which is newer": "D=$(printf da; printf ta); if [ $D/x.csv -nt run.yaml ]; then echo x; fi > {{o}}",
+    "make": "make -s > {{o}}",
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_file_that_is_only_looked_at_counts(place, look):
+    (place.folder / "Makefile").write_text("D := $(shell printf da; printf ta)\nold: $(D)/x.csv\n\t@echo newer\n")
+    (place.folder / "old").touch()
+    os.utime(place.folder / "data" / "x.csv", (1, 1))
+    place.write({"a": step(LOOKS[look], "o")})
+    first = result(place)
+    assert result(place) == first
+    assert place.ran() == {"a": 1}
+    data, now = place.folder / "data", time.time()
+    if "there" in look:
+        (data / "y.csv").write_text("")
+    (data / "x.csv").write_text("longer\n")
+    os.utime(data / "x.csv", (now + 60, now + 60))
+    weft = Commands(place.folder, {"WEFT_USER": "me"})
+    changed = "data/y.csv is there now" if "there" in look else "data/x.csv changed"
+    assert f"{changed}, compared with run-000001" in weft("plan", "run.yaml")[0]
+    assert result(place) != first
+    assert place.ran() == {"a": 1}
+
+
+def test_a_file_that_a_script_asks_for_counts_only_by_whether_it_is_there(place):
+    (place.folder / "ask.py").write_text("import os\nprint(os.path.exists('da' + 'ta/x.csv'))\n")
+    place.write({"a": step("python3 ask.py > {{o}}", "o")})
+    assert result(place) == "True\n"
+    (place.folder / "data" / "x.csv").write_text("longer\n")
+    assert result(place) == "True\n"
+    assert place.ran() == {"a": 1}
+    (place.folder / "data" / "x.csv").unlink()
+    assert result(place) == "False\n"
+
+
+@pytest.mark.parametrize("kind", ["a function", "a script in a scope"])
+def test_code_that_no_command_names_may_look(place, kind):
+    if kind == "a function":
+        (place.folder / "asking.py").write_text(FLOW_THAT_LOOKS)
+        file = "asking.py"
+    else:
+        (place.folder / "lib").mkdir()
+        (place.folder / "lib" / "ask.py").write_text("import os\nprint(os.path.exists('da' + 'ta/y.csv'))\n")
+        one = step("cd $(printf lib); python3 ask.py > {{o}}", "o")
+        one["command"] = "P=$(printf lib)/ask.py; python3 $P > {{o}}"
+        one["cache"] = {"enable": True, "fs_scope": [{"name": "main", "path": "lib"}]}
+        place.write({"a": one})
+        file = "run.yaml"
+    weft = Commands(place.folder, {"WEFT_USER": "me"})
+    weft("run", file, "-q")
+    weft("run", file, "-q")
+    assert read_run(place.folder_of("run-000002")).steps[0].message == "taken from the cache"
+    (place.folder / "data" / "y.csv").write_text("two\n")
+    assert "data/y.csv is there now" in weft("plan", file)[0]
+
+
+LOADS_ONCE = """
+import os, sys
+
+rows = open("da" + "ta/x.csv").readlines()
+with open(sys.argv[1], "w") as out:
+    out.writelines(rows if not os.path.exists("mark") else [])
+open("mark", "w").close()
+"""
+
+
+def test_a_step_that_looks_for_its_own_mark_runs_again_after_the_first_load(place):
+    (place.folder / "load.py").write_text(LOADS_ONCE)
+    place.write({"a": step("python3 load.py {{o}}", "o")})
+    assert result(place) == "one\n"
+    assert "mark is there now" in Commands(place.folder, {"WEFT_USER": "me"})("plan", "run.yaml")[0]
+    assert [result(place), result(place)] == ["", ""]
+    assert place.ran() == {"a": 2}
+    (place.folder / "mark").unlink()
+    assert result(place) == "one\n"
+
+
+def test_a_step_that_makes_a_folder_where_none_is_keeps_its_result(place):
+    make = "import os\nif not os.path.isdir('mo' + 'dels'):\n    os.makedirs('models/deep')\nopen('models/m', 'w')\n"
+    (place.folder / "make.py").write_text(make)
+    place.write({"a": step("python3 make.py; echo 1 > {{o}}", "o")})
+    assert [result(place), result(place)] == ["1\n", "1\n"]
+    assert place.ran() == {"a": 1}
 
 
 def test_a_file_in_a_hidden_folder_of_the_project_counts(place):
@@ -240,7 +331,9 @@ def test_a_file_that_is_read_by_another_name_counts(place, way):
     until(lambda: time.time() - file.stat().st_mtime > 0.2, "a time at which the step cannot have made it")
     first = result(place)
     assert result(place) == first
-    assert place.ran() == {"a": 1}
+    assert place.ran() == {"a": 2 if "stays" in way else 1}, "it looks whether its own file is there"
+    assert result(place) == first
+    assert place.ran() == {}
     file.unlink()
     file.write_text("two\n")
     assert "two" in result(place)
@@ -288,6 +381,31 @@ def test_a_new_file_like_those_that_a_step_finds_counts_in_a_folder_with_others(
     weft = Commands(place.folder, {"WEFT_USER": "me"})
     assert f"the names *.csv in {found_in or './'} changed, compared with run-000001" in weft("plan", "run.yaml")[0]
     assert result(place) == "['one\\n', 'two\\n']\n"
+
+
+FINDS_FOLDERS = """
+import glob
+
+print([open(path).read() for path in sorted(glob.glob("store_*/sales.csv"))])
+"""
+
+
+def test_a_new_folder_like_those_that_a_step_finds_in_the_project_counts(place):
+    def add(name: str) -> None:
+        (place.folder / name).parent.mkdir()
+        (place.folder / name).write_text(name)
+
+    (place.folder / "find.py").write_text(FINDS_FOLDERS)
+    add("store_a/sales.csv")
+    place.write({"a": step("python3 find.py > {{o}}", "o")})
+    first = result(place)
+    add("build/made.csv")
+    assert result(place) == first
+    assert place.ran() == {"a": 1}
+    add("store_c/sales.csv")
+    said = Commands(place.folder, {"WEFT_USER": "me"})("plan", "run.yaml")[0]
+    assert "the names */sales.csv in ./ changed, compared with run-000001" in said
+    assert result(place) == "['store_a/sales.csv', 'store_c/sales.csv']\n"
 
 
 TAKES_FILES = """
@@ -403,10 +521,15 @@ def test_a_file_that_a_step_leaves_in_the_project_is_a_part_of_its_result(place)
     assert place.ran() == {"fit": 1, "use": 1}
 
 
-@pytest.mark.parametrize("read", ["python3 read.py > {{o}}", "cat model.bin > {{o}}"], ids=["opened", "named"])
+@pytest.mark.parametrize(
+    "read",
+    ["python3 read.py > {{o}}", "cat model.bin > {{o}}", "python3 size.py > {{o}}"],
+    ids=["opened", "named", "looked at"],
+)
 def test_a_plan_tells_which_steps_depend_on_a_file_that_an_earlier_one_rewrites(place, read):
     (place.folder / "fit.py").write_text(FITS)
     (place.folder / "read.py").write_text("print(open('model' + '.bin').read())\n")
+    (place.folder / "size.py").write_text("import os\nprint(os.path.getsize('model' + '.bin'))\n")
 
     def write(lr: int) -> None:
         fit = step("python3 fit.py {{lr}}", parameters={"lr": lr})
@@ -566,6 +689,24 @@ def read(o: weft.Output):
 @weft.pipeline
 def flow():
     read()
+"""
+
+
+FLOW_THAT_LOOKS = """
+from pathlib import Path
+
+import weft
+
+
+@weft.step(cache=True)
+def ask(o: weft.Output):
+    name = "".join(["da", "ta"])
+    Path(o).write_text(str(Path(name, "y.csv").exists()))
+
+
+@weft.pipeline
+def flow():
+    ask()
 """
 
 

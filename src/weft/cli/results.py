@@ -71,7 +71,7 @@ def cache_show(
     context: Given,
 ) -> None:
     """Show one result: its inputs, its content and the runs that used it."""
-    from weft.store.results import readable
+    from weft.store.differences import readable
 
     with service_of(context, where).results() as cache:
         entry = cache.index.find(key)

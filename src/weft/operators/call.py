@@ -121,6 +121,8 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """Whether errors have a pipe of their own, so that a timed log tells them from output, but not in exact order."""
     traced: bool = False
     """Whether the result tells which files were opened, by the paths without `view`. On Linux."""
+    looks: int = 0
+    """What a traced command tells of files that it only looks at: see `weft.operators.looking`."""
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
@@ -296,12 +298,15 @@ def _result(spec: CommandSpec, frame: Mapping[str, Any]) -> CommandResult:
     )
 
 
-def _opened(said: Sequence[Sequence[bytes]] | None) -> OpenedFiles | None:
+def _opened(said: tuple[Sequence[Sequence[bytes]], Mapping[bytes, bytes]] | None) -> OpenedFiles | None:
     if said is None:
         return None
     from weft.store.opened import OpenedFiles  # only traced commands need it
 
-    return OpenedFiles(*(tuple(map(os.fsdecode, paths)) for paths in said))
+    kinds, looked = said
+    told: list[Any] = [tuple(map(os.fsdecode, paths)) for paths in kinds]
+    told.append({os.fsdecode(path): seen.decode() for path, seen in looked.items()})
+    return OpenedFiles(**dict(zip(OpenedFiles.__struct_fields__, told, strict=True)))
 
 
 def last_lines(log: Path, *, start: int = 0, count: int = TAIL_LINES) -> list[str]:
@@ -393,6 +398,7 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
         "timed": spec.timed,
         "apart": spec.apart,
         "traced": spec.traced,
+        "looks": spec.looks,
     }
 
 

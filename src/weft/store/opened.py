@@ -15,18 +15,19 @@ there as it left them.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from weft.model.patterns import late_pattern
 from weft.store.digests import ABSENT, DIGEST, LEFT_OUT, Digester
@@ -34,12 +35,14 @@ from weft.store.places import is_claimed, judged_path, project_around
 
 READ: Final = "read "
 LINK: Final = "link "
+LOOKED: Final = "looked "
 WROTE: Final = "wrote "
 VARIABLE: Final = "variable "
 SET: Final = "set variables"
-OPENED: Final = (VARIABLE, READ, LINK, WROTE, SET)
+OPENED: Final = (VARIABLE, READ, LINK, LOOKED, WROTE, SET)
 """The prefixes of these leaves: of variables that name opened files, of content, of links on the way to folders, of
-files that the execution wrote and left, and of the names of variables that might have named something.
+files that the execution only looked at or that it wrote and left, and of the names of variables that might have named
+something.
 
 Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
 """
@@ -52,9 +55,12 @@ _STAMP: Final = "t"
 _TARGET: Final = "l"
 """The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
 ALIKE: Final = "e"
-"""The first letter of a digest of the names in a folder with some endings, which follow it: `e.csv .json HASH`."""
+"""The first letter of a digest of the names in a folder with some endings, which follow it: `e.csv .json HASH`.
+
+A folder is one of these names if it has a file whose path ends so: `e/sales.csv HASH`.
+"""
 _THERE: Final = "+"
-"""In place of the digest of a file that may change."""
+"""In place of the digest of a file that may change, as `tracing.THERE_IS` there."""
 _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
 _MOST_LINKS: Final = 40
 _OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "PYTHONPATH", "VIRTUAL_ENV"})
@@ -87,7 +93,7 @@ class OpenedFiles(Struct, frozen=True):
     `listed` folders. It entered the paths in `followed`, or read them as links. Of those written, it `made` all that is
     in some, and `updated` some: it read them before, or might read what was there before it. Some files it `linked` to
     other names, and it `removed_from` some folders what was in them. Of those that it read, it removed or renamed those
-    `taken`.
+    `taken`. Of those `looked` at, it saw this first: "" where nothing was, "+" for what may change, or size and time.
     """
 
     read: Collection[str] = ()
@@ -99,6 +105,17 @@ class OpenedFiles(Struct, frozen=True):
     linked: Collection[str] = ()
     removed_from: Collection[str] = ()
     taken: Collection[str] = ()
+    looked: Mapping[str, str] = field(default_factory=dict)
+
+
+def opened_where(opened: Mapping[str, Collection[str]], counts: Callable[[str], bool]) -> dict[str, Any]:
+    """Return the fields of `OpenedFiles` with those of their paths that count."""
+    return {
+        name: {path: seen for path, seen in paths.items() if counts(path)}
+        if isinstance(paths, Mapping)
+        else [path for path in paths if counts(path)]
+        for name, paths in opened.items()
+    }
 
 
 def opened_leaves(
@@ -120,6 +137,7 @@ def opened_leaves(
     project, only names count that end as those of files that it seems to have found there. Errors as of `Digester.of`.
     """
     covered = [path.rstrip("/") for path in known]
+    place = _Place(root)
     written = set(opened.written)
     followed = set(opened.followed)
     ways = _Ways()
@@ -135,10 +153,10 @@ def opened_leaves(
     leaves: dict[str, str] = {}
     everything = sorted({*read, *written, *opened.listed, *followed})
     for path in everything:
-        if not _counts(path, root, covered) or (path in written and _is_hidden(path, root)):
+        if not place.counts(path, covered) or (path in written and place.hides(path)):
             continue
         name = _name(path, root)
-        links = [link for link in ways.links(path) if link.place not in written and _counts(link.place, root, ())]
+        links = [link for link in ways.links(path) if link.place not in written and place.counts(link.place)]
         if changed_link := next((link.place for link in links if link.changed >= started), ""):
             return {}, f"a link that it goes through changed while it ran: {_name(changed_link, root)}"
         try:
@@ -158,12 +176,16 @@ def opened_leaves(
         is_walked = path in walked and (path == root or not _is_everybodys(path))
         if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
             found_there = [one for one in _below(everything, path) if one in read and one not in written]
-            candidates = (one for one in found_there if _counts(one, root, covered))
+            candidates = [one for one in found_there if place.counts(one, covered)]
             endings = _endings(path, candidates, gone, scripts)
-            if endings and (path == root or not (_is_everybodys(path) or _is_hidden(f"{path}/", root))):
-                leaves[READ + name + "/"] = _digest_of_alike(path, endings, _late(path, found, started, written))
+            beside = (one for one in candidates if path == root or not one.startswith(f"{root}/"))
+            endings += _endings_below(path, beside, gone, scripts)
+            if endings and (path == root or not (_is_everybodys(path) or place.hides(f"{path}/"))):
+                late = _late(path, found, started, written)
+                late |= _late_folders(path, endings, started, written_in.union(candidates))
+                leaves[READ + name + "/"] = _digest_of_alike(path, endings, late)
             continue
-        if is_folder and (not _counts(f"{path}/", root, ()) or _is_hidden(f"{path}/", root)):
+        if is_folder and (not place.counts(f"{path}/") or place.hides(f"{path}/")):
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
@@ -179,8 +201,13 @@ def opened_leaves(
             what = "the names in a folder that it lists" if is_folder else "what it reads"
             return {}, f"{what} changed while it ran: {name}"
         leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
-    leaves |= _naming_variables(environ, declared, {*read, *opened.listed, *followed} - written, root)
-    return leaves | _left(opened, root, covered, started, digester), ""
+    looks = _looks(opened, place, covered)
+    for path, seen in looks.items():
+        read_as = leaves.get(READ + _name(path, root))
+        if read_as is None or (read_as == ABSENT) != (seen == ABSENT):
+            leaves[LOOKED + _name(path, root)] = seen
+    leaves |= _naming_variables(environ, declared, {*named, *followed, *looks} - written, place)
+    return leaves | _left(opened, place, covered, started, digester), ""
 
 
 def changed_since(paths: Iterable[str], began: float, written: Collection[str] = ()) -> str:
@@ -241,6 +268,52 @@ def _endings(folder: str, found: Iterable[str], gone: Collection[str], scripts: 
     return sorted(endings)
 
 
+def _endings_below(folder: str, found: Iterable[str], gone: Collection[str], scripts: _Scripts) -> list[str]:
+    """Return how paths end of files that an execution found in folders which it found in a folder that it listed.
+
+    No script names these folders. What a script does name below them stands as it is, all else as a pattern: of
+    `store_a/sales.csv` it is `/sales.csv` for a script with that name, else `/*.csv`.
+    """
+    endings = set()
+    for path in found:
+        top, *parts = path[len(folder) :].strip("/").split("/")
+        is_hidden = any(part[:1] == "." for part in (top, *parts))
+        if not parts or is_hidden or path.endswith(_CODE) or scripts.name(top):
+            continue
+        *between, last = parts
+        pattern = [part if scripts.name(part) else "*" for part in between]
+        pattern.append(last if scripts.name(last) else "*" + os.path.splitext(last)[1])
+        ending = "/" + "/".join(pattern)
+        if " " not in ending and ending not in endings and (path in gone or os.path.isfile(path)):
+            endings.add(ending)
+    return sorted(endings)
+
+
+def _late_folders(folder: str, endings: Iterable[str], started: float, known: Iterable[str]) -> set[str]:
+    """Return the folders with such files in a folder that others may have changed while an execution ran.
+
+    The changes of those on the way to `known` paths are its own, or it has seen what is there.
+    """
+    late: set[str] = set()
+    below = tuple(ending for ending in endings if ending[:1] == "/")
+    if not below:
+        return late
+    seen = {path[len(folder) :].strip("/").partition("/")[0] for path in known if path.startswith(f"{folder}/")}
+    for name in set(os.listdir(folder)).difference(seen):
+        path = os.path.join(folder, name)
+        with suppress(OSError):
+            if os.stat(path).st_ctime >= started - _TICK_S and _has_alike(path, below):
+                late.add(name)
+    return late
+
+
+def _has_alike(path: str, endings: Iterable[str]) -> bool:
+    """Whether a path is a folder with a file whose path ends as one of those below a folder; see `_endings_below`."""
+    if f"/{os.path.basename(path)}/" in _LIBRARIES:
+        return False
+    return any(next(glob.iglob(glob.escape(path) + ending), "") for ending in endings)
+
+
 def _late(folder: str, found: os.stat_result, started: float, written: Collection[str]) -> set[str]:
     """Return the names that others may have added to a folder while an execution ran, and that it may not have seen."""
     late: set[str] = set()
@@ -254,33 +327,39 @@ def _late(folder: str, found: os.stat_result, started: float, written: Collectio
 
 
 def _digest_of_alike(folder: str, endings: Sequence[str], left_out: Collection[str] = ()) -> str:
-    """Return the digest of the names in a folder with some endings. OSError: the folder is gone."""
+    """Return the digest of the names in a folder with some endings, or with such files below them.
+
+    OSError: the folder is gone.
+    """
+    below = tuple(ending for ending in endings if ending[:1] == "/")
     names = [
         os.fsencode(name)
         for name in sorted(os.listdir(folder))
-        if name[:1] != "." and name not in left_out and os.path.splitext(name)[1] in endings
+        if name[:1] != "."
+        and name not in left_out
+        and (os.path.splitext(name)[1] in endings or _has_alike(os.path.join(folder, name), below))
     ]
     digest = hashlib.sha256(b"\0".join(names)).hexdigest()
     return f"{ALIKE}{' '.join(endings)} {digest}"
 
 
 def endings_of(digest: str) -> list[str]:
-    """Return the endings of the names that a digest of `opened_leaves` is of; none: it is of something else."""
+    """Return the endings of the paths that a digest of `opened_leaves` is of; none: it is of something else."""
     return digest[1:].split(" ")[:-1] if digest[:1] == ALIKE else []
 
 
 def _naming_variables(
-    environ: Mapping[str, str], declared: Collection[str], paths: Iterable[str], root: str
+    environ: Mapping[str, str], declared: Collection[str], paths: Iterable[str], place: _Place
 ) -> dict[str, str]:
     """Return the leaves of variables that name one of some paths that count, or a folder that has one."""
-    ordered = sorted(path for path in paths if _counts(path, root, ()))
+    ordered = sorted(path for path in paths if place.counts(path))
     if not ordered:
         return {}
     return {
         VARIABLE + name: _value(value)
         for name, value in environ.items()
         if not (name in _OF_SESSIONS or name in declared)
-        and any(_leads_to_one(place, ordered, root) for place in _places(value, root))
+        and any(_leads_to_one(named, ordered, place.root) for named in _places(value, place.root))
     }
 
 
@@ -313,10 +392,11 @@ def newly_set(leaves: Mapping[str, str], root: str, now_ns: int) -> dict[str, st
 
 def _named_places(environ: Mapping[str, str], root: str) -> Iterator[tuple[str, str]]:
     """Yield the variables that may name a place in the project that counts, with the place."""
+    own = _Place(root)
     for name, value in environ.items():
         if name.isidentifier() and name not in _OF_SESSIONS and not is_of_machine(name):
             for place in _places(value, root):
-                if place.startswith(f"{root}/") and _counts(place, root, ()):
+                if place.startswith(f"{root}/") and own.counts(place):
                     yield name, place
 
 
@@ -372,7 +452,7 @@ def _value(value: str) -> str:
 
 
 def _left(
-    opened: OpenedFiles, root: str, covered: Collection[str], started: float, digester: Digester
+    opened: OpenedFiles, place: _Place, covered: Collection[str], started: float, digester: Digester
 ) -> dict[str, str]:
     """Return the leaves of the files that an execution has written and left in the project or in a volume claim.
 
@@ -381,10 +461,11 @@ def _left(
     """
     leaves = {}
     made = set(opened.made)
-    project = str(project_around(Path(root)))
+    project = place.project
+    whole = _Place(project)
     for path in sorted(made.union(opened.written)):
         inside = path.startswith(f"{project}/")
-        if not (inside or is_claimed(path)) or not _counts(path, project, covered) or _is_hidden(path, project):
+        if not (inside or is_claimed(path)) or not whole.counts(path, covered) or whole.hides(path):
             continue
         if _is_log(path[len(project) :] if inside else judged_path(path)):
             continue
@@ -392,12 +473,41 @@ def _left(
             found = os.lstat(path)
             if found.st_ctime >= started - _TICK_S and (path in made or stat.S_ISREG(found.st_mode)):
                 text = _digest_of_made(path, digester) if path in made else _THERE
-                leaves[WROTE + _name(path, root)] = text
+                leaves[WROTE + _name(path, place.root)] = text
     return leaves
 
 
 def _is_log(path: str) -> bool:
     return path.endswith(".log") or "/log/" in path or "/logs/" in path
+
+
+def _looks(opened: OpenedFiles, place: _Place, covered: Collection[str]) -> dict[str, str]:
+    """Return the files of the project that an execution looked at, each with what it saw there first.
+
+    What it has changed there since then makes the next lookup run it again: it would see something else. Its own logs
+    do not count, nor a folder that it has made where nothing was and what lies in one.
+    """
+    looks = {}
+    written = set(opened.written)
+    for path, seen in sorted(opened.looked.items()):
+        inside = path.startswith((f"{place.root}/", f"{place.project}/"))
+        if not inside or not place.counts(f"{path}/", covered):  # it may be a folder of a tool
+            continue
+        if path in written and (os.path.isdir(path) or _is_log(path[len(place.project) :])):
+            continue
+        if not written.isdisjoint(map(str, PurePath(path).parents)):
+            continue
+        looks[path] = {"": ABSENT, _THERE: _THERE}.get(seen, _STAMP + seen)
+    return looks
+
+
+def _look(path: str, then: str) -> str:
+    """Return what a look tells of a path now, as far as it told that before."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ABSENT
+    return f"{_STAMP}{found.st_size} {found.st_mtime_ns}" if then.startswith(_STAMP) else _THERE
 
 
 def is_file_read(leaf: str, text: str) -> bool:
@@ -425,6 +535,8 @@ def _now(name: str, then: str, root: str, digester: Digester) -> str:
     if name == SET:
         return then
     path = os.path.join(root, name.partition(" ")[2])
+    if name.startswith(LOOKED):
+        return _look(path, then)
     try:
         if name.startswith(LINK):
             return os.readlink(path)
@@ -535,28 +647,35 @@ def _source(path: str) -> str:
     return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
 
 
-def _counts(path: str, root: str, covered: Iterable[str]) -> bool:
-    """Whether a file may be an input by its place."""
-    if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
-        return False
-    top = _top(path, root)
-    folder = _folder(path, top)
-    if _HIDDEN in folder and (not top or _is_everybodys(top) or any(f"/{name}/" in folder for name in _OF_TOOLS)):
-        return False
-    return not any(part in folder for part in _LIBRARIES)
+class _Place:
+    """The folder of an execution, by which files count, and that of its project, which is looked for once."""
 
+    def __init__(self, root: str) -> None:
+        self.root = root
 
-def _is_hidden(path: str, root: str) -> bool:
-    """Whether a file lies in a hidden folder of the project, or outside of it."""
-    return _HIDDEN in _folder(path, _top(path, root))
+    @cached_property
+    def project(self) -> str:
+        return str(project_around(Path(self.root)))
 
+    def counts(self, path: str, covered: Iterable[str] = ()) -> bool:
+        """Whether a file may be an input by its place; none at or below `covered` paths may."""
+        if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
+            return False
+        top = self._top(path)
+        folder = _folder(path, top)
+        if _HIDDEN in folder and (not top or _is_everybodys(top) or any(f"/{name}/" in folder for name in _OF_TOOLS)):
+            return False
+        return not any(part in folder for part in _LIBRARIES)
 
-def _top(path: str, root: str) -> str:
-    """Return the folder of the execution, or for hidden files that of its project, if a path lies in it, or ""."""
-    if f"{path}/".startswith(f"{root}/"):
-        return root
-    project = str(project_around(Path(root))) if _HIDDEN in os.path.dirname(path) else ""
-    return project if project and path.startswith(f"{project}/") else ""
+    def hides(self, path: str) -> bool:
+        """Whether a file lies in a hidden folder of the project, or outside of it."""
+        return _HIDDEN in _folder(path, self._top(path))
+
+    def _top(self, path: str) -> str:
+        """Return the folder of the execution, or for hidden files that of its project, if a path lies in it, or ""."""
+        if f"{path}/".startswith(f"{self.root}/"):
+            return self.root
+        return self.project if _HIDDEN in os.path.dirname(path) and path.startswith(f"{self.project}/") else ""
 
 
 def _folder(path: str, top: str) -> str:

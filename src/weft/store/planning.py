@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.model.errors import WeftError
-from weft.store.opened import READ, files_written
+from weft.store.opened import LOOKED, READ, files_written
 
 if TYPE_CHECKING:
     from weft.store.entries import CachedOutput, Entry
@@ -128,7 +128,11 @@ class _RewrittenFiles:
     def read_by(self, entry: Entry, recipe: Recipe) -> str:
         """Return which of the files a result depends on, "" for none."""
         named = [path.rstrip("/") for _, path in recipe.scopes]
-        opened = {os.path.join(recipe.root, name[len(READ) :]) for name in entry.leaves if name.startswith(READ)}
+        opened = {
+            os.path.join(recipe.root, name.partition(" ")[2])
+            for name in entry.leaves
+            if name.startswith((READ, LOOKED))
+        }
         written = set(files_written(entry.leaves, recipe.root))
         if not named and not opened and not written:
             return ""

@@ -25,24 +25,21 @@ from msgspec.structs import replace
 
 from weft.model.errors import NotFoundError, WeftError
 from weft.store.content import SHARED, ContentStore
-from weft.store.digests import ABSENT, DIGEST, FOLDER, LEFT_OUT, Digester, read_listing
+from weft.store.differences import shortened, tell_differences, unlike
+from weft.store.digests import ABSENT, FOLDER, LEFT_OUT, Digester, read_listing
 from weft.store.entries import ITEM_LEAF, CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.folders import OpenFolders
 from weft.store.left_files import LeftFiles
 from weft.store.opened import (
     OPENED,
-    READ,
-    SET,
     WROTE,
     OpenedFiles,
-    endings_of,
     is_file_read,
     leaves_now,
     newly_set,
     opened_leaves,
     set_leaf,
 )
-from weft.store.places import shown_path
 
 KEY_VERSION: Final = 1
 CONTENT: Final = "content"
@@ -52,36 +49,8 @@ NEVER: Final = -1.0
 """The validity of a result that never expires; with any other negative one, as in PaddleFlow, it expired at once."""
 CLOCK_SLACK_S: Final = 2.0
 """Clocks of one network differ by less, so a record of a later time than this was made before a clock was set back."""
-_MOUNT: Final = ("sub_path", "mount_path", "read_only")
-"""The fields of a mount's leaf, in this order."""
-_MOST_FILES: Final = 3
 _MOST_LOOPS: Final = 8
 _MOST_REPORTED: Final = 50
-_SHOWN: Final = 80
-_DIGESTED: Final = {"query": "the text of the query", "packages": "what its packages are made of ({})"}
-"""The words for leaves that are digests of a text, by the first word of their names."""
-_ORDER: Final = (
-    "parameter ",
-    "environment ",
-    "secret ",
-    "image",
-    "copied ",
-    ITEM_LEAF,
-    "user",
-    "code ",
-    "package ",
-    "mode",
-    "version",
-    "mount ",
-    "input name ",
-    "output name ",
-    "condition",
-    "command",
-    "input ",
-    "file ",
-    *OPENED,
-)
-"""The order of differences in a report: changes by people come before their effects."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -394,14 +363,14 @@ class ResultCache:
             return Why("no result of it is kept: it never ran to a good end with a cache, or its results were removed")
         near = [replace(entry, leaves=_named(entry.leaves)) for entry in near]
         listings: dict[str, dict[bytes, str]] = {}
-        unlike = [len(_unlike(entry.leaves, leaves)) for entry in near]
-        nearest = [entry for entry, count in zip(near, unlike, strict=True) if count == min(unlike)]
+        counts = [len(unlike(entry.leaves, leaves)) for entry in near]
+        nearest = [entry for entry, count in zip(near, counts, strict=True) if count == min(counts)]
         closest = min(nearest, key=lambda entry: self._files_unlike(entry.leaves, leaves, listings))
         differences = self.differences(closest.leaves, leaves)
         if not differences:
             return Why(f"its result of {closest.run} is gone", closest.run)
-        if _unlike(closest.leaves, leaves) == [ITEM_LEAF]:  # what another item was made of explains nothing
-            return Why(f"no result for the item {_short(leaves[ITEM_LEAF])} is kept")
+        if unlike(closest.leaves, leaves) == [ITEM_LEAF]:  # what another item was made of explains nothing
+            return Why(f"no result for the item {shortened(leaves[ITEM_LEAF])} is kept")
         left = len(differences) - 1
         more = f" (and {left} more)" if left > 1 else f", {differences[1]}" if left else ""
         return Why(
@@ -437,7 +406,7 @@ class ResultCache:
         self, old: Mapping[str, str], new: Mapping[str, str], listings: dict[str, dict[bytes, str]]
     ) -> int:
         """Count the files that differ between the inputs of two executions; `listings` caches lookups."""
-        todo = [(old[name], new[name]) for name in _unlike(old, new) if name in old and name in new]
+        todo = [(old[name], new[name]) for name in unlike(old, new) if name in old and name in new]
         count = 0
         while todo:
             one, two = todo.pop()
@@ -460,61 +429,7 @@ class ResultCache:
 
     def differences(self, old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         """Describe the differences between the leaves of two executions, changes by people first."""
-        names = [name for name in _unlike(old, new) if name != SET]
-        return [text for name in names for text in self._differences(name, old.get(name), new.get(name))]
-
-    def _differences(self, name: str, old: str | None, new: str | None) -> Iterator[str]:
-        kind = name.split(" ", 1)[0]
-        if (
-            kind in ("input", "file", "read", "wrote")
-            and not name.startswith("input name")
-            and old is not None
-            and new is not None
-        ):
-            what = name.removeprefix("file ").removeprefix(READ)
-            if endings := endings_of(old):
-                what = f"the names {', '.join(f'*{ending}' for ending in endings)} in {what}"
-            if name.startswith(WROTE):
-                what = f"{name.removeprefix(WROTE)}, which it wrote and which is no output of it,"
-            yield from self._file_differences(what, old, new)
-        else:
-            yield _leaf_difference(name, old, new)
-
-    def _file_differences(self, what: str, old: str, new: str) -> Iterator[str]:
-        if old[:1] == FOLDER and new[:1] == FOLDER:
-            try:
-                differences = list(self._tree_differences("", old, new))
-            except WeftError:
-                differences = []
-            if differences:
-                shown = ", ".join(differences[:_MOST_FILES]) + (", ..." if len(differences) > _MOST_FILES else "")
-                yield f"{what}: {shown}"
-                return
-        if old == ABSENT:
-            yield f"{what} is there now"
-        elif new == ABSENT:
-            yield f"{what} is gone"
-        elif old[1:] == new[1:]:
-            yield f"{what} {'can' if new[0] == 'x' else 'cannot'} be executed now"
-        else:
-            yield f"{what} changed"
-
-    def _tree_differences(self, below: str, old: str, new: str) -> Iterator[str]:
-        before = {item.name: item.digest for item in read_listing(self.index.tree(old))}
-        after = {item.name: item.digest for item in read_listing(self.index.tree(new))}
-        for name in sorted(before.keys() | after.keys()):
-            shown = f"{below}{shown_path(name)}"
-            one, two = before.get(name), after.get(name)
-            if one == two:
-                continue
-            if one is None:
-                yield f"{shown} was added"
-            elif two is None:
-                yield f"{shown} was removed"
-            elif one[0] == two[0] == FOLDER:
-                yield from self._tree_differences(f"{shown}/", one, two)
-            else:
-                yield f"{shown} changed"
+        return tell_differences(old, new, self.index.tree)
 
     # ------------------------------------------------------------------------------------------------------- keeping
 
@@ -695,33 +610,6 @@ def _named(leaves: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in leaves.items() if not name.startswith(OPENED)}
 
 
-def tell_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Describe the differences between the leaves of two steps, without those of files."""
-    return [_leaf_difference(name, old.get(name), new.get(name)) for name in _unlike(old, new)]
-
-
-def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
-    kind = name.split(" ", 1)[0]
-    if kind == "mount":
-        return _mount_difference(name, old, new)
-    if kind == "variable" and old is None and new is not None:
-        return f"{name} is set now" + ("" if new.startswith(DIGEST) else f": {_short(new)}")
-    if kind in _DIGESTED:
-        name = _DIGESTED[kind].format(name.partition(" ")[2])
-        if old is not None and new is not None:
-            return f"{name} changed"
-    if old is None:
-        silent = kind in ("input", "output", "file", "code", *_DIGESTED)
-        return f"{name} was added" + ("" if silent else f": {_short(new or '')}")
-    if new is None:
-        return f"{name} was removed"
-    if kind == "variable" and new == ABSENT:
-        return f"{name} is not set now"
-    if kind in ("code", "copied", "variable") and old.startswith(DIGEST) and new.startswith(DIGEST):
-        return f"{name} changed"
-    return f"the command changed: {_part(old, new)}" if kind == "command" else f"{name}: {_short(old)} → {_short(new)}"
-
-
 def _end_of_validity(completed: float, expires_s: float) -> float | None:
     return None if expires_s == NEVER else completed + expires_s
 
@@ -737,23 +625,6 @@ def expired(entry: Entry, now: float, end: float | None) -> str:
     return ""
 
 
-def _mount_difference(name: str, old: str | None, new: str | None) -> str:
-    """Describe the changed fields of a mount, in the words of the pipeline's file."""
-    was, is_now = (dict(zip(_MOUNT, json.loads(text or "[]"), strict=False)) for text in (old, new))
-    if new is None:
-        return f"{name} was removed"
-    if old is None:
-        given = ", ".join(f"{key} {_shown(value)}" for key, value in is_now.items() if value)
-        return f"{name} was added" + (f": {given}" if given else "")
-    changed = [key for key in _MOUNT if was.get(key) != is_now.get(key)]
-    differences = [f"{key} {_shown(was.get(key))} → {_shown(is_now.get(key))}" for key in changed]
-    return f"{name}: {', '.join(differences)}"
-
-
-def _shown(value: object) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value or "not given")
-
-
 def _key_of(static: str, leaves: Mapping[str, str], dynamic: Mapping[str, str]) -> Key:
     return Key(digest_of_leaves({"static": static, "dynamic": digest_of_leaves(dynamic)}), {**leaves, **dynamic})
 
@@ -762,39 +633,6 @@ def digest_of_leaves(leaves: Mapping[str, str]) -> str:
     """Return the digest of the JSON of the leaves: a list of pairs, sorted, in ASCII."""
     pairs = ", ".join([f"[{_quoted(name)}, {_quoted(text)}]" for name, text in sorted(leaves.items())])
     return hashlib.sha256(f"[{pairs}]".encode()).hexdigest()
-
-
-def _unlike(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return the names of the leaves that differ, in the order of a report."""
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return sorted(names, key=lambda name: (_rank(name), name))
-
-
-def _rank(name: str) -> int:
-    return next((at for at, beginning in enumerate(_ORDER) if name.startswith(beginning)), len(_ORDER))
-
-
-def readable(text: str) -> str:
-    """Return a leaf as readable text: keys are made of ASCII, in which other letters are numbers."""
-    if "\\u" in text:
-        with suppress(ValueError):  # half of a letter stays a number: it cannot be displayed
-            shown = json.dumps(json.loads(text), ensure_ascii=False)
-            shown.encode()
-            return shown
-    return text
-
-
-def _short(text: str) -> str:
-    text = readable(text)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-
-
-def _part(old: str, new: str) -> str:
-    """Return the position where two texts begin to differ."""
-    at = next((at for at, (one, two) in enumerate(zip(old, new, strict=False)) if one != two), min(len(old), len(new)))
-    begin = max(0, at - 20)
-    lead = "..." if begin else ""
-    return f"{lead}{_short(old[begin:])!r} → {lead}{_short(new[begin:])!r}"
 
 
 def _ago(seconds: float) -> str:

@@ -588,8 +588,8 @@ def start(spec: dict[str, Any], program: bytes, output: int, errors: int, post: 
     if spec["view"] or spec["sandbox"]:
         return start_by_fork(spec, program, output, errors)
     argv, env = spec["argv"], spec["env"]
-    if spec["traced"] and post.filtered_thread.listener >= 0:
-        started: tuple[int, Any] = post.filtered_thread.start(program, argv, env, output, errors, spec["cwd"])
+    if spec["traced"] and (thread := post.filtered_thread(spec["looks"])).listener >= 0:
+        started: tuple[int, Any] = thread.start(program, argv, env, output, errors, spec["cwd"])
         return started
     # `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell.
     pid = os.posix_spawn(
@@ -649,7 +649,7 @@ def start_by_fork(spec: dict[str, Any], program: bytes, output: int, errors: int
             os.chdir(spec["cwd"])
             stage = b"exec"
             if tracing is not None:
-                tracing.install(channel_end)
+                tracing.install(channel_end, spec["looks"])
             os.execvpe(program, spec["argv"], spec["env"])
         except OSError as error:
             os.write(report_end, b"%d %s" % (error.errno or 0, getattr(error, "stage", stage)))
@@ -658,7 +658,9 @@ def start_by_fork(spec: dict[str, Any], program: bytes, output: int, errors: int
     os.close(report_end)
     os.close(pids_end)
     channel_end.close()
-    opened = None if tracing is None else tracing.receive(channel, spec["cwd"], spec["view"][2] if spec["view"] else ())
+    opened = None
+    if tracing is not None:
+        opened = tracing.receive(channel, spec["cwd"], spec["looks"], spec["view"][2] if spec["view"] else ())
     channel.close()
     if opened is not None:
         opened.serve_until(report)  # the execution of the command waits for this too
@@ -937,14 +939,13 @@ class GuardianState:
         self.row = look_up(os.getpid())
         self.kills = OomKillCounter([])
         self._folder = self._real_folder = b""
-        self._filtered_thread: Any = None
+        self._filtered_threads: dict[int, Any] = {}
 
-    @property
-    def filtered_thread(self) -> Any:
-        """The `tracing.FilteredThread` that starts traced commands; made for the first one."""
-        if self._filtered_thread is None:
-            self._filtered_thread = __import__("tracing").FilteredThread(IGNORED)  # few owners need it
-        return self._filtered_thread
+    def filtered_thread(self, looks: int) -> Any:
+        """Return the `tracing.FilteredThread` that starts traced commands; made for the first one that `looks` so."""
+        if looks not in self._filtered_threads:
+            self._filtered_threads[looks] = __import__("tracing").FilteredThread(IGNORED, looks)  # few owners need it
+        return self._filtered_threads[looks]
 
     def count_kills(self, paths: list[bytes]) -> None:
         """Start to watch for kills for lack of memory, by the counters in `paths`."""
@@ -985,8 +986,8 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
     `MaskedLog`), `record` (a path or None), `grace_s`, `after_s` (that after the exit of the command, or None),
     `timeout_s` (or None), `head` and `tail` (bytes of the log to keep), `timed` (whether the log has a `TimesFile`),
     `apart` (whether standard error has a pipe of its own), `traced` (whether the last frame tells in `opened` what
-    `tracing.CallListener.report` returns). EOFError: the owner is gone or has no more commands; no
-    command was started.
+    `tracing.CallListener.report` returns), `looks` (what that tells of files that are only looked at).
+    EOFError: the owner is gone or has no more commands; no command was started.
     """
     spec = receive(control)
     if "action" in spec:

@@ -4,6 +4,7 @@ This code is loaded only for commands whose opened files are asked for; it impor
 guardian has a filter of system calls (`seccomp`) whose listener belongs to the guardian, and starts the commands
 (`FilteredThread`). All descendants of a command inherit the filter. Each call of `CALLS`, such as one that opens,
 renames or executes a file, waits until the guardian has read its paths (`CallListener`) and lets it go on, unchanged.
+Calls that only look at files (`stat`) are reported for commands that ask for that, since each program makes hundreds.
 See the manual pages seccomp(2) and seccomp_unotify(2). In a fork of the guardian `install` adds the filter.
 
 The filter needs the privilege of an administrator, or a command that cannot gain privileges (`no_new_privs`), such as
@@ -30,7 +31,7 @@ else:
     import _socket as socket
 
 OPEN, CREATE, MAKE, SYMLINK, RENAME, LINK = "open", "create", "make", "symlink", "rename", "link"
-REMOVE, FOLLOW, EXECUTE = "remove", "follow", "execute"
+REMOVE, FOLLOW, EXECUTE, LOOK = "remove", "follow", "execute", "look"
 HERE = -1
 CALLS: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {
     "open": (OPEN, ((HERE, 0),)),
@@ -56,6 +57,13 @@ CALLS: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {
     "readlinkat": (FOLLOW, ((0, 1),)),
     "execve": (EXECUTE, ((HERE, 0),)),
     "execveat": (EXECUTE, ((0, 1),)),
+    "stat": (LOOK, ((HERE, 0),)),
+    "lstat": (LOOK, ((HERE, 0),)),
+    "newfstatat": (LOOK, ((0, 1),)),
+    "statx": (LOOK, ((0, 1),)),
+    "access": (LOOK, ((HERE, 0),)),
+    "faccessat": (LOOK, ((0, 1),)),
+    "faccessat2": (LOOK, ((0, 1),)),
 }
 """What the reported calls do, and where their paths are: the arguments with the folder, or `HERE`, and with the text.
 
@@ -63,12 +71,20 @@ A call with two paths has the old one first. The flags of `OPEN` follow its text
 """
 BY_NUMBER = ("execveat", "linkat", "readlinkat")
 """Calls in which an empty text stands for the file of the descriptor."""
+EMPTY_PATH = 0x1000
+FLAGS_OF = {"newfstatat": 3, "statx": 2, "faccessat2": 3}
+"""The flag of calls that look at an open file, which are not reported, and the argument with their flags."""
+NOTHING, EXISTENCE, STATES = 0, 1, 2
+"""What a command asks of the files that it only looks at, as `weft.operators.looking` has it."""
 MACHINES: dict[str, tuple[int, int, dict[int, str]]] = {
     "x86_64": (
         0xC000003E,
         317,
         {
             2: "open",
+            4: "stat",
+            6: "lstat",
+            21: "access",
             59: "execve",
             80: "chdir",
             82: "rename",
@@ -83,14 +99,18 @@ MACHINES: dict[str, tuple[int, int, dict[int, str]]] = {
             257: "openat",
             258: "mkdirat",
             259: "mknodat",
+            262: "newfstatat",
             263: "unlinkat",
             264: "renameat",
             265: "linkat",
             266: "symlinkat",
             267: "readlinkat",
+            269: "faccessat",
             316: "renameat2",
             322: "execveat",
+            332: "statx",
             437: "openat2",
+            439: "faccessat2",
         },
     ),
     "aarch64": (
@@ -103,13 +123,17 @@ MACHINES: dict[str, tuple[int, int, dict[int, str]]] = {
             36: "symlinkat",
             37: "linkat",
             38: "renameat",
+            48: "faccessat",
             49: "chdir",
             56: "openat",
             78: "readlinkat",
+            79: "newfstatat",
             221: "execve",
             276: "renameat2",
             281: "execveat",
+            291: "statx",
             437: "openat2",
+            439: "faccessat2",
         },
     ),
 }
@@ -117,10 +141,10 @@ MACHINES: dict[str, tuple[int, int, dict[int, str]]] = {
 PR_SET_NO_NEW_PRIVS = 38
 SET_MODE_FILTER, NEW_LISTENER, WAIT_KILLABLE = 1, 1 << 3, 1 << 5
 NOTIFY, ALLOW = 0x7FC00000, 0x7FFF0000
-LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
+LOAD, JUMP_IF_EQUAL, JUMP_IF_SET, RETURN = 0x20, 0x15, 0x45, 0x06
 """Instructions of the filter: load a word, jump, return."""
-NUMBER_AT, ARCHITECTURE_AT = 0, 4
-"""Where the filter finds the number of the call and the architecture."""
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16
+"""Where the filter finds the number of the call, the architecture, and the arguments, of eight bytes each."""
 RECEIVE, SEND = 0xC0502100, 0xC0182101
 GO_ON = 1
 SET_FLAGS, SYNC_WAKE_UP = 0x40082104, 1
@@ -142,6 +166,8 @@ AT_ONCE = 64
 """The most calls that the guardian lets go on before it looks at other events."""
 KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from", "taken")
 """The sets of paths that are reported, in the order of the fields of `weft.store.opened.OpenedFiles`."""
+ABSENT, THERE_IS = b"", b"+"
+"""What a look tells of a path: nothing is there, or something of which only that counts."""
 KINDS_OF = {
     CREATE: ("written", "made"),
     MAKE: ("written",),
@@ -151,7 +177,7 @@ KINDS_OF = {
     REMOVE: ("removed_from",),
     FOLLOW: ("followed",),
 }
-FOLLOWING = (OPEN, CREATE, EXECUTE)
+FOLLOWING = (OPEN, CREATE, EXECUTE, LOOK)
 THERE = {MAKE: False, SYMLINK: False, LINK: False, REMOVE: True}
 """The sets that the path of a call belongs to, which calls follow a link that it ends in, and whether those that
 succeed need something to be there.
@@ -174,34 +200,46 @@ Their files are no inputs, except what descriptors stand for.
 """
 
 
-def install(channel: socket.socket) -> None:
+def install(channel: socket.socket, looks: int) -> None:
     """Report what this process and its descendants open, through a listener that is sent to a socket.
 
-    Where the system refuses, the socket is closed without a listener, and nothing is reported.
+    Where the system refuses, the socket is closed without a listener, and nothing is reported. For `looks` see
+    `CallListener`.
     """
-    listener = install_filter()
+    listener = install_filter(looks)
     if listener >= 0:
         channel.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listener.to_bytes(4, sys.byteorder))])
         os.close(listener)
     channel.close()
 
 
-def install_filter() -> int:
+def install_filter(looks: int) -> int:
     """Install the filter in this thread, and return its listener; -1 if the system refuses."""
     machine = MACHINES.get(os.uname().machine)
-    return -1 if machine is None or sys.platform != "linux" else _listener(*machine)
+    if machine is None or sys.platform != "linux":
+        return -1
+    architecture, seccomp, calls = machine
+    reported = {number: call for number, call in calls.items() if looks or CALLS[call][0] != LOOK}
+    return _listener(architecture, seccomp, reported)
 
 
 def _listener(architecture: int, seccomp: int, calls: dict[int, str]) -> int:
-    many = len(calls)
+    flagged = [(number, FLAGS_OF[call]) for number, call in calls.items() if call in FLAGS_OF]
+    others = [number for number, call in calls.items() if call not in FLAGS_OF]
+    allow = 3 * len(flagged) + len(others)  # steps from the first one after the load of the number
     steps = [
         (LOAD, 0, 0, ARCHITECTURE_AT),
-        (JUMP_IF_EQUAL, 0, many + 1, architecture),
+        (JUMP_IF_EQUAL, 0, allow + 1, architecture),
         (LOAD, 0, 0, NUMBER_AT),
-        *((JUMP_IF_EQUAL, many - at, 0, number) for at, number in enumerate(calls)),
-        (RETURN, 0, 0, ALLOW),
-        (RETURN, 0, 0, NOTIFY),
     ]
+    for at, (number, argument) in enumerate(flagged):
+        steps += [
+            (JUMP_IF_EQUAL, 0, 2, number),
+            (LOAD, 0, 0, ARGUMENTS_AT + 8 * argument),
+            (JUMP_IF_SET, allow - 3 * at - 3, allow - 3 * at - 2, EMPTY_PATH),
+        ]
+    steps += [(JUMP_IF_EQUAL, len(others) - at, 0, number) for at, number in enumerate(others)]
+    steps += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, NOTIFY)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
     program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(code)))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -224,11 +262,13 @@ class FilteredThread:
 
     `posix_spawn` and no fork: copying an interpreter takes longer than starting a shell. The thread and its filter stay
     for all commands of the guardian. `listener` is -1 where the system refuses the filter. `ignored` are signals that
-    this process ignores, and commands must not. OSError: the system has no room for a thread.
+    this process ignores, and commands must not; for `looks` see `CallListener`. OSError: the system has no room for a
+    thread.
     """
 
-    def __init__(self, ignored: tuple[int, ...]) -> None:
+    def __init__(self, ignored: tuple[int, ...], looks: int) -> None:
         self.listener = -1
+        self._looks = looks
         self._libc = libc = ctypes.CDLL(None)
         self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._how, signals = ctypes.create_string_buffer(SPAWN_BYTES), ctypes.create_string_buffer(SPAWN_BYTES)
@@ -268,7 +308,7 @@ class FilteredThread:
         variables = [b"%b=%b" % pair for pair in env.items()]
         words, given = ((ctypes.c_char_p * (len(some) + 1))(*some) for some in (argv, variables))
         self._command = ctypes.byref(self._pid), program, streams, self._how, words, given
-        opened = CallListener(os.dup(self.listener), folder)
+        opened = CallListener(os.dup(self.listener), folder, self._looks)
         self._work.release()
         opened.serve_until(self._done)  # the execution of the command waits for this too
         os.read(self._done, 1)
@@ -280,7 +320,7 @@ class FilteredThread:
 
     def _run(self) -> NoReturn:
         """Start one command after the other. Whatever opens a file here would wait for the guardian."""
-        self.listener = install_filter()
+        self.listener = install_filter(self._looks)
         while True:
             os.write(self._done_end, b"+")
             self._work.acquire()
@@ -288,14 +328,14 @@ class FilteredThread:
 
 
 def receive(
-    channel: socket.socket, folder: bytes, binds: Iterable[tuple[bytes, bytes, bool]] = ()
+    channel: socket.socket, folder: bytes, looks: int, binds: Iterable[tuple[bytes, bytes, bool]] = ()
 ) -> CallListener | None:
     """Return what a process that calls `install` in a folder opens from then on; None if the system does not tell.
 
-    `binds` are its mounts: see `CallListener`.
+    For `looks` and its mounts `binds` see `CallListener`.
     """
     _, handed, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
-    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder), folder, binds) if handed else None
+    return CallListener(int.from_bytes(handed[0][2][:4], sys.byteorder), folder, looks, binds) if handed else None
 
 
 def _longest_first(pair: tuple[bytes, bytes]) -> int:
@@ -309,10 +349,18 @@ class CallListener:
     wherever that is. `binds` are the mounts that only the command has, each with its source, its target, and whether it
     is read-only: what it opens below a target is told by the path of this process. `complete` is whether all paths are
     there.
+
+    `looked` is what a command first saw of a path that it only looked at: `ABSENT`, `THERE_IS`, or, if `looks` is
+    `STATES`, the size and time of change of a file. A path that was absent counts as what somebody else has made there
+    once the command sees that: it may wait for it. What the command has written itself is not looked at.
     """
 
-    def __init__(self, listener: int, folder: bytes, binds: Iterable[tuple[bytes, bytes, bool]] = ()) -> None:
+    def __init__(
+        self, listener: int, folder: bytes, looks: int, binds: Iterable[tuple[bytes, bytes, bool]] = ()
+    ) -> None:
         self.listener = listener
+        self.looks = looks
+        self.looked: dict[bytes, bytes] = {}
         self.calls = MACHINES[os.uname().machine][2]
         self.found: dict[str, set[bytes]] = {kind: set() for kind in KINDS}
         self.complete = True
@@ -320,6 +368,7 @@ class CallListener:
         self._below = os.path.realpath(self._outside(folder)) + b"/"
         self._own_links: set[bytes] = set()
         self._libraries: dict[bytes, bool] = {}
+        self._installed: set[bytes] = set()
         self._memories: dict[int, int] = {}
         self._request = bytearray(REQUEST.size)
         try:  # noqa: SIM105
@@ -368,17 +417,23 @@ class CallListener:
             os.close(memory)
         os.close(self.listener)
 
-    def report(self) -> list[list[bytes]] | None:
-        """Return the paths of all `KINDS`; None if some are missing."""
+    def report(self) -> tuple[list[list[bytes]], dict[bytes, bytes]] | None:
+        """Return the paths of all `KINDS`, and what is `looked` at; None if some are missing."""
         beside = tuple({os.path.dirname(library) + b"/" for library, is_one in self._libraries.items() if is_one})
 
         def counts(path: bytes) -> bool:  # what an interpreter loads before its own library tells where it is
             return path.startswith(self._below) or not path.startswith(beside)
 
-        return [sorted(filter(counts, self.found[kind])) for kind in KINDS] if self.complete else None
+        if not self.complete:
+            return None
+        looked = {path: seen for path, seen in self.looked.items() if counts(path)}
+        return [sorted(filter(counts, self.found[kind])) for kind in KINDS], looked
 
     def _note(self, pid: int, call: str, args: list[int]) -> None:
         what, places = CALLS[call]
+        if what == LOOK:
+            self._look(self._path(pid, call, AT_FDCWD if places[0][0] == HERE else args[0], args[places[0][1]]))
+            return
         paths = [
             self._path(pid, call, AT_FDCWD if folder == HERE else args[folder], args[text]) for folder, text in places
         ]
@@ -405,6 +460,25 @@ class CallListener:
             self.complete = False
             for found in self.found.values():
                 found.clear()
+
+    def _look(self, path: bytes) -> None:
+        """Note a path that is looked at."""
+        seen = self.looked.get(path)
+        if not path or seen or not self.looks or path in self.found["written"]:
+            return
+        self.looked[path] = self._seen(path)
+        if len(self.looked) > MOST_PATHS:  # what is opened counts all the same
+            self.looks = NOTHING
+            self.looked.clear()
+
+    def _seen(self, path: bytes) -> bytes:
+        """Return what a look tells of a path now."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return ABSENT
+        is_folder = found.st_mode & 0o170000 == 0o040000  # `stat` is a module that no guardian has loaded
+        return THERE_IS if is_folder or self.looks != STATES else b"%d %d" % (found.st_size, found.st_mtime_ns)
 
     def _execute(self, pid: int, path: bytes) -> None:
         """Note a program, and the interpreters that first lines name: the kernel opens these without a call."""
@@ -482,6 +556,9 @@ class CallListener:
             path = self._outside(path)
         if not path or (path.startswith(SYSTEM) and not path.startswith(self._below)):  # most are
             return b""
+        above = os.path.dirname(path) if path.startswith(b"/") and b"/.." not in path else b""
+        if above in self._installed and not self._own_links:  # so are most of the others
+            return b""
         if not path.startswith(b"/"):
             number = folder & 0xFFFFFFFF
             place = f"/proc/{pid}/cwd" if number == AT_FDCWD & 0xFFFFFFFF else f"/proc/{pid}/fd/{number}"
@@ -489,7 +566,11 @@ class CallListener:
         path = self._without_ups(path)
         if self._own_links:
             path = self._without_own_links(path, follows=follows)
-        return b"" if self._is_installed(path) else path
+        if not self._is_installed(path):
+            return path
+        if above and self._is_installed(above):
+            self._installed.add(above)
+        return b""
 
     def _outside(self, path: bytes) -> bytes:
         """Return an absolute path of the command as this process has it."""

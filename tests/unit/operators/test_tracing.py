@@ -2,11 +2,13 @@
 
 import os
 import sys
+import threading
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from weft.operators import looking
 from weft.operators.call import CommandResult, CommandSpec, run_guarded
 from weft.operators.tracing import can_trace
 from weft.store.opened import OpenedFiles
@@ -19,8 +21,8 @@ def run(folder: Path, text: str, **more) -> CommandResult:
     return run_guarded(CommandSpec(text=text, env=env, cwd=folder, log=folder.parent / "log", traced=True, **more))
 
 
-def opened(folder: Path, text: str) -> OpenedFiles:
-    result = run(folder, text)
+def opened(folder: Path, text: str, **more) -> OpenedFiles:
+    result = run(folder, text, **more)
     assert result.ok, (folder.parent / "log").read_text()
     assert result.opened is not None
     return result.opened
@@ -78,6 +80,63 @@ def test_folders_links_and_removals(folder):
     found = opened(folder, "mkdir new d || true; ln -s d l2; rm -f none d/b; rmdir new; ln -sT a l2 || true")
     assert below(folder, found.written) == ["l2", "new"]
     assert set(found.removed_from) == {str(folder), str(folder / "d")}
+
+
+LOOKS = """
+import ctypes, os
+
+os.path.getsize("a"); os.lstat("d/b"); os.access("d", os.R_OK); os.path.exists("none")
+folder = os.open("d", os.O_PATH)
+os.stat("c", dir_fd=folder); os.access("e", os.R_OK, dir_fd=folder, effective_ids=True)
+libc = ctypes.CDLL(None)
+if hasattr(libc, "statx"):
+    libc.statx(folder, b"x", 0, 0x7ff, ctypes.create_string_buffer(1024))
+os.fstat(folder)
+"""
+
+
+def test_paths_that_are_only_looked_at(folder):
+    (folder / "d" / "c").touch()
+    (folder.parent / "look.py").write_text(LOOKS)
+    found = opened(
+        folder, f"{sys.executable} -I -S ../look.py; test -f d/f || test -e /etc/hostname", looks=looking.STATES
+    )
+    assert set(below(folder, found.looked)) >= {"a", "d", "d/b", "d/c", "d/e", "d/f", "d/x", "none"}
+    assert not set(below(folder, found.read)) & {"a", "d/b", "none"}
+    assert not [path for path in found.looked if path.startswith(("/etc", "/usr")) or "site-packages" in path]
+
+
+@pytest.mark.parametrize("looks", [looking.EXISTENCE, looking.STATES])
+def test_what_a_command_sees_first_is_told(folder, looks):
+    os.utime(folder / "a", ns=(5, 5))
+    command = "test -e a; test -e d; test -e none || echo more >> a; test -s a; echo > none; test -e none"
+    found = opened(folder, f"{command}; echo > own; test -e own", looks=looks)
+    seen = {os.path.relpath(path, folder): state for path, state in found.looked.items()}
+    assert seen == {"a": "1 5" if looks == looking.STATES else "+", "d": "+", "none": ""}
+
+
+def test_a_file_that_a_command_waits_for_is_there(folder):
+    os.mkfifo(folder.parent / "turns")
+    ended: list[OpenedFiles] = []
+    waits = "while ! test -e flag; do cat ../turns; done"
+    command = threading.Thread(target=lambda: ended.append(opened(folder, waits, looks=looking.EXISTENCE)))
+    command.start()
+    with (folder.parent / "turns").open("w"):  # once it has looked
+        (folder / "flag").touch()
+    command.join()
+    assert ended[0].looked[f"{folder}/flag"] == "+"
+
+
+def test_only_commands_that_are_asked_for_it_tell_what_they_look_at(folder):
+    for looks in (looking.EXISTENCE, looking.NOTHING, looking.EXISTENCE):
+        assert below(folder, opened(folder, "test -e a", looks=looks).looked) == ["a"] * (looks != looking.NOTHING)
+
+
+def test_too_many_looks_leave_what_is_opened(folder):
+    code = "import os; [os.path.exists(f'none{n}') for n in range(20_050)]; open('a')"
+    found = opened(folder, f'{sys.executable} -I -S -c "{code}"', looks=looking.EXISTENCE)
+    assert below(folder, found.read) == ["a"]
+    assert not found.looked
 
 
 def test_files_that_are_read_and_taken_away(folder):

@@ -9,6 +9,7 @@ import pytest
 
 from weft.store.digests import ABSENT, LEFT_OUT, Digester
 from weft.store.opened import (
+    LOOKED,
     READ,
     SET,
     VARIABLE,
@@ -47,11 +48,17 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def leaves(root: Path, digester: Digester, known=(), started: float | None = None, environ=None, **opened: list[str]):
+def leaves(root: Path, digester: Digester, known=(), started: float | None = None, environ=None, **opened: Any):
+    looked = opened.pop("looked", {})
     paths = {kind: [os.path.normpath(os.path.join(root, name)) for name in names] for kind, names in opened.items()}
     at = time.time() + 60 if started is None else started
     return opened_leaves(
-        OpenedFiles(**paths), str(root), [str(root / name) for name in known], at, digester, environ or {}
+        OpenedFiles(**paths, looked=looked),
+        str(root),
+        [str(root / name) for name in known],
+        at,
+        digester,
+        environ or {},
     )
 
 
@@ -113,6 +120,20 @@ def test_files_in_hidden_folders_of_tools_and_outside_of_the_project_do_not(root
     assert names(leaves(root, digester, read=[f"{folder}/x.json", f"{folder}/none"])) == []
 
 
+def test_the_project_is_looked_for_once_for_an_execution(root, digester, monkeypatch):
+    asked = []
+
+    def project_around(folder):
+        asked.append(folder)
+        return root
+
+    monkeypatch.setattr("weft.store.opened.project_around", project_around)
+    hidden = [f"../{folder}/x" for folder in (".conf", ".dbt", "d/.streamlit")]
+    found = leaves(root / "pk", digester, read=hidden, written=[f"{one}2" for one in hidden], looked={"/.x/y": ""})
+    assert len(found[0]) == len(hidden)
+    assert asked.count(root / "pk") == 1
+
+
 def test_files_in_hidden_folders_of_a_home_do_not_even_if_it_is_the_project(root, digester, monkeypatch):
     (root / ".conf").mkdir()
     monkeypatch.setenv("HOME", str(root))
@@ -164,6 +185,63 @@ def test_names_like_those_that_were_found_in_a_crowded_folder_count(crowded, dig
     (crowded / folder / "new.csv").write_text("")
     after = leaves_now(before, str(crowded), digester)
     assert [name for name in before if after[name] != before[name]] == [f"{READ}{folder}/"]
+
+
+def changed_by(root: Path, digester: Digester, before: dict[str, str], file: str) -> list[str]:
+    """Return the leaves that a new file changes."""
+    (root / file).parent.mkdir(parents=True, exist_ok=True)
+    (root / file).write_text("")
+    after = leaves_now(before, str(root), digester)
+    return [name for name in before if after[name] != before[name]]
+
+
+NEW_FOLDERS = {
+    "glob('store_*/sales.csv')": ("store_c/sales.csv", "store_c/other.csv"),
+    "glob('store_*/*.csv')": ("store_c/any.csv", "store_c/notes.md"),
+    "glob('store_*/*/sales.csv')": ("store_c/2025/sales.csv", "store_c/sales.csv"),
+    "glob('store_*/2024/' + name)": ("store_c/2024/any.csv", "store_c/2025/any.csv"),
+}
+
+
+@pytest.mark.parametrize("pattern", NEW_FOLDERS)
+def test_a_new_folder_like_those_that_were_found_in_a_crowded_folder_counts(root, digester, pattern):
+    new, other = NEW_FOLDERS[pattern]
+    found = ["/".join(["store_a", *(["2024"] if new.count("/") > 1 else []), "sales.csv"])]
+    (root / "find.py").write_text(pattern)
+    for path in (*found, "store_b/notes.md"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+    before = leaves(root, digester, listed=["."], read=["find.py", *found])[0]
+    assert changed_by(root, digester, before, other) == []
+    assert changed_by(root, digester, before, ".hidden/" + new.partition("/")[2]) == []
+    assert changed_by(root, digester, before, new) == [f"{READ}./"]
+
+
+@pytest.mark.parametrize("text", ["open('store_a/sales.csv')", "os.listdir('store_a')"])
+def test_a_folder_that_a_script_names_was_not_found_by_listing(root, digester, text):
+    (root / "find.py").write_text(text)
+    (root / "store_a").mkdir()
+    (root / "store_a" / "sales.csv").write_text("")
+    found = leaves(root, digester, listed=["."], read=["find.py", "store_a/sales.csv"])[0]
+    assert f"{READ}./" not in found
+    found = leaves(root, digester, listed=["."], read=["find.py", "other/none.csv", "pk/__init__.py"])[0]
+    assert f"{READ}./" not in found, "nothing was there, or code"
+
+
+def test_a_folder_that_others_fill_meanwhile_does_not_count_as_seen(root, digester):
+    for name in ("store_a", "store_b"):
+        (root / name).mkdir()
+    (root / "store_a" / "sales.csv").write_text("")
+    started = since_now(root)
+    (root / "store_b" / "sales.csv").write_text("")
+    (root / "store_a" / "own").write_text("")
+    during = leaves(root, digester, started=started, listed=["."], read=["store_a/sales.csv"], written=["store_a/own"])[
+        0
+    ]
+    now = leaves_now(during, str(root), digester)
+    assert now[f"{READ}./"] != during[f"{READ}./"]
+    (root / "store_b" / "sales.csv").unlink()
+    assert leaves_now(during, str(root), digester) == during
 
 
 @pytest.mark.parametrize("folder", [".", "pk"])
@@ -218,6 +296,61 @@ def test_names_that_others_add_to_a_crowded_folder_meanwhile_do_not_count_as_see
     (crowded / "of others.csv").unlink()
     now = leaves_now(during, str(crowded), digester)
     assert now[f"{READ}./"] == during[f"{READ}./"] != before[f"{READ}./"]
+
+
+def seen(root: Path, looked: dict[str, str]) -> dict[str, str]:
+    return {os.path.normpath(root / name): state for name, state in looked.items()}
+
+
+def test_files_that_were_only_looked_at_count_by_what_was_seen(root, digester, tmp_path):
+    (tmp_path / "outside").write_text("")
+    about = (root / "a").stat()
+    looked = seen(
+        root,
+        {
+            "a": f"{about.st_size} {about.st_mtime_ns}",
+            "d": "+",
+            "d/b": "+",
+            "none": "",
+            "other": "",
+            "own": "",
+            "own/x": "",
+            "../outside": "+",
+            ".git/HEAD": "+",
+            ".git": "+",
+            "__pycache__": "",
+            "pk/__init__.py": "+",
+            "out": "",
+            "": "+",
+        },
+    )
+    (root / "own").mkdir()
+    before = leaves(root, digester, known=["out"], looked=looked, read=["pk/__init__.py"], written=["own"])[0]
+    assert [name for name in before if name.startswith(LOOKED)] == [
+        LOOKED + name for name in ("a", "d", "d/b", "none", "other")
+    ]
+    (root / "d" / "b").write_text("longer")
+    (root / "d" / "new").write_text("")
+    assert leaves_now(before, str(root), digester) == before, "it was only asked whether these are there"
+    os.utime(root / "a", (1, 1))
+    (root / "d" / "b").unlink()
+    (root / "none").touch()
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if after[name] != before[name]] == [LOOKED + name for name in ("a", "d/b", "none")]
+
+
+def test_a_variable_that_names_a_file_that_was_only_looked_at_counts(root, digester):
+    found = leaves(root, digester, environ={"FILE": "a"}, looked=seen(root, {"a": "+"}))
+    assert set(found[0]) == {LOOKED + "a", VARIABLE + "FILE"}
+
+
+def test_what_an_execution_changed_after_it_looked_counts_as_it_was(root, digester):
+    (root / "own.log").touch()
+    looked = seen(root, {"a": "", "d/b": "+", "own.log": ""})
+    written = ["a", "d/b", "own.log"]
+    before = leaves(root, digester, started=0, looked=looked, read=["a"], written=written, made=written)[0]
+    after = leaves_now(before, str(root), digester)
+    assert [name for name in before if after[name] != before[name]] == [LOOKED + "a"]
 
 
 def test_names_in_hidden_folders_and_those_of_libraries_do_not_count(root, digester):

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from tests.started import start
 from weft.model.errors import DiskFullError, NotFoundError
+from weft.store.differences import readable, tell_changes
 from weft.store.entries import CacheIndex, Claim
-from weft.store.results import Recipe, ResultCache, digest_of_leaves, readable, tell_changes
+from weft.store.results import Recipe, ResultCache, digest_of_leaves
 
 pytestmark = pytest.mark.slow
 

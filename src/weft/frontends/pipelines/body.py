@@ -44,9 +44,10 @@ from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftE
 from weft.model.ids import loop_item
 from weft.model.program import Program, Style
 from weft.operators.call import run_command
+from weft.operators.looking import code_in, looks_in
 from weft.store.folders import make_folders, remove_at, safe_open
 from weft.store.limits import limit_advice
-from weft.store.opened import OpenedFiles, changed_since
+from weft.store.opened import OpenedFiles, changed_since, opened_where
 from weft.store.state import INNER
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     )
     own["timed"] = True
     own["traced"] = recipe is not None and recipe.traced and not own.get("prefix")
+    if recipe is not None and own["traced"]:
+        own["looks"] = looks_in((own.get("command", ""), *code_in(path for _, path in recipe.scopes)))
     if "kind" in own:
         own["variables"], own["runs"] = env, os.path.join(own.pop("run"), INNER, log)
     for key in ("outputs", "folder", "inputs", IMAGE, MOUNTS, PUBLISH, PACKAGES):
@@ -191,11 +194,9 @@ def _changed_between(recipe: Recipe, first: str, began: float) -> str:
     return f"{name} changed after the attempt that it goes on from had begun" if changed else ""
 
 
-def _opened(said: Mapping[str, Sequence[str]], run: str) -> OpenedFiles:
+def _opened(said: Mapping[str, Collection[str]], run: str) -> OpenedFiles:
     """Return what a step opened outside of the folder of its run."""
-    return OpenedFiles(
-        **{name: [path for path in paths if not path.startswith(f"{run}/")] for name, paths in said.items()}
-    )
+    return OpenedFiles(**opened_where(said, lambda path: not path.startswith(f"{run}/")))
 
 
 def end_of_run(verdict: JobVerdict) -> dict[str, str]:

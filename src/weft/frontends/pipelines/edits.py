@@ -20,7 +20,7 @@ from weft.frontends.pipelines.caching import static_leaves
 from weft.frontends.pipelines.language import START, Mount, walk
 from weft.frontends.pipelines.resolved import DECIDE, REPEAT, ControlStep, ResolvedStep
 from weft.frontends.pipelines.templates import as_text
-from weft.store.results import tell_changes
+from weft.store.differences import tell_changes
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.language import Pipeline

@@ -15,10 +15,11 @@ from weft.frontends.pipelines.kinds import Complaints, StepKind
 from weft.graph.task import prepares
 from weft.model.errors import ProgramError
 from weft.operators.call import run_command
-from weft.store.opened import is_python
+from weft.operators.looking import code_in, looks_in
+from weft.store.opened import is_python, opened_where
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from weft.frontends.pipelines.code.path_texts import PathText
     from weft.graph.task import TaskContext, TaskInput
@@ -57,15 +58,27 @@ def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
         "env": {**params["env"], **call_variables(params)},
         **{key: params[key] for key in _PASSED_ON if key in params},
     }
+    if params.get("traced"):
+        step.params["looks"] = _looks(params)
     result = run_command(step, inputs)
     if result["opened"] is not None:
         result["opened"] = without_code(result["opened"])
     return result
 
 
-def without_code(opened: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def without_code(opened: Mapping[str, Collection[str]]) -> dict[str, Any]:
     """Return what a function opened without its code, which counts by what the function uses of it."""
-    return {name: [path for path in paths if not is_python(path)] for name, paths in opened.items()}
+    return opened_where(opened, lambda path: not is_python(path))
+
+
+def _looks(params: Mapping[str, Any]) -> int:
+    """Return what counts of the files that the modules of a function only look at."""
+    root, module = _root(params["options"], params["folder"]), params["options"]["function"].partition(":")[0]
+    looks: int = params["looks"]
+    with suppress(ProgramError):  # the call tells it
+        files = dependencies.loaded_files((root,), None, f"import {module}", "__main__")
+        looks = max(looks, looks_in(code_in(files)))
+    return looks
 
 
 def call_variables(params: Mapping[str, Any]) -> dict[str, str]:

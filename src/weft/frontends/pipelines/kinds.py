@@ -51,9 +51,9 @@ class StepKind(Struct, frozen=True, kw_only=True):
     messages), `log` and `record` (files for output and for processes), `timeout_s`, `folder` (that of the pipeline's
     file), `variables` (the part of `env` that is the step's own), `runs` (the state folder for runs that the program
     begins itself), `settings` (those of the command line), `view` for mounts, and `masked` (texts that no log may show)
-    where the pipeline has secrets, and `traced` (whether its return value has `opened`, as that of
-    `weft.operators.call.run_command` does, and `began`, in seconds since 1970, if an earlier attempt is a part of it,
-    or `unseen`, why it is not known).
+    where the pipeline has secrets, `looks` (what counts of files that commands only look at: `weft.operators.looking`),
+    and `traced` (whether its return value has `opened`, as that of `weft.operators.call.run_command` does, and `began`,
+    in seconds since 1970, if an earlier attempt is a part of it, or `unseen`, why it is not known).
     The program raises TaskError on failure and ends soon after its task is cancelled. Its return value is small and
     kept.
 

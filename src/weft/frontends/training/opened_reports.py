@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -64,7 +64,7 @@ def opened_in(folder: Path) -> tuple[OpenedFiles | None, float]:
     The time is in seconds since 1970, by the clock of the file system.
     """
     began = inf
-    found: dict[str, set[str]] = {name: set() for name in OpenedFiles.__struct_fields__}
+    found: dict[str, set[str]] = {name: set() for name in OpenedFiles.__struct_fields__ if name != "looked"}
     names = sorted(os.listdir(folder / FOLDER)) if (folder / FOLDER).is_dir() else []
     for name in names:
         with safe_open(folder / FOLDER, name) as file:
@@ -74,8 +74,10 @@ def opened_in(folder: Path) -> tuple[OpenedFiles | None, float]:
         report = json.loads(text)
         began = min(began, report["began"])
         for kind, paths in report["opened"].items():
-            found[kind].update(paths)
-    return (OpenedFiles(**{kind: tuple(sorted(paths)) for kind, paths in found.items()}) if names else None), began
+            if kind in found:  # replicas do not tell what they only look at
+                found[kind].update(paths)
+    told: dict[str, Any] = {kind: tuple(sorted(paths)) for kind, paths in found.items()}
+    return (OpenedFiles(**told) if names else None), began
 
 
 def untold(places: Iterable[str], root: str, base: str) -> str:
