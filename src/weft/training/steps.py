@@ -402,7 +402,7 @@ def spreads(options: Mapping[str, Any], folder: str) -> bool:
 def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
     """Read the jobs before a run; return their warnings. Errors as of `weft run FILE` before the run."""
     files, file = _jobs_of(_plausible(options), folder, cwd, "job")
-    return _source(files, file, folder).examine()
+    return _source(files, file, folder, _given(options, {})).examine()
 
 
 def unseen(options: Mapping[str, Any], folder: str, cwd: str, settings: Mapping[str, Any]) -> str:

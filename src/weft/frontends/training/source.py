@@ -21,7 +21,7 @@ from weft.frontends.training.observed import JobStatus
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
 from weft.frontends.training.schema import JobFile, KeyValues
-from weft.frontends.training.sharing import devices_for, room_of, sharing_of, unknown_classes
+from weft.frontends.training.sharing import devices_for, room_of, sharing_of, unknown_classes, unknown_queues
 from weft.frontends.training.states import PROJECTION
 from weft.frontends.training.tuning import fingerprint_of
 from weft.graph.spec import RunSpec
@@ -117,7 +117,8 @@ class TrainingSource(Struct, frozen=True, dict=True):
         """Warnings for the user before a run."""
         late = [job.name for job in self.files.jobs if self.options.spread and _whole_gang(job) is not job]
         apart = [f"minAvailable of {', '.join(late)} has no effect on a cluster: all replicas start together"]
-        return [*self.files.warnings, *unknown_classes(self.files), *(apart if late else ())]
+        queues = unknown_queues(self.files, self.base, self.options.queue)
+        return [*self.files.warnings, *unknown_classes(self.files), *queues, *(apart if late else ())]
 
     def at(self, *, many_machines: bool) -> TrainingSource:
         """Return the source for workers at one machine, or at many. UsageError: its jobs need one machine."""
