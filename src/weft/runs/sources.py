@@ -80,8 +80,9 @@ class PlannableSource(RunSource, Protocol):
         """Return what a run of training jobs would start; () for other work."""
         ...
 
-    def misfits(self) -> Sequence[str]:
-        """Return which steps can never run on this machine, and why; () for training jobs, whose plans tell it.
+    def warnings_here(self) -> Sequence[str]:
+        """Return warnings about the files of steps, and about steps that can never run on this machine; () for training
+        jobs, whose plans tell it.
 
         Errors are those of the kinds of steps.
         """

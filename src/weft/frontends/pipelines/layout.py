@@ -188,23 +188,22 @@ def _check_packages(compiled: CompiledPipeline) -> None:
             environments.check(node.packages.kind, node.packages.file, node.name)
 
 
-def _examined(compiled: CompiledPipeline, folder: str) -> list[str]:
-    """Look at the files that steps of kinds name, before the run; return warnings. Errors are those of the kinds."""
-    return [
-        f"step {step.name}: {note}"
-        for step, body in _of_kinds(compiled)
-        for note in load_kind(body.kind).examine(body.portable, folder, step.cwd)
-    ]
+def warnings_here(loaded: PipelineWork, compiled: CompiledPipeline) -> list[str]:
+    """Return warnings about the files that steps of kinds name, and about steps that can never run on this machine.
 
-
-def misfits(loaded: PipelineWork, compiled: CompiledPipeline) -> list[str]:
-    """Return which steps of kinds can never run on this machine, and why. Errors are those of the kinds."""
+    Errors are those of the kinds.
+    """
     folder, settings = str(loaded.base), _settings_of_kinds(loaded)
-    return [
-        f"step {step.name}: {why}"
-        for step, body in _of_kinds(compiled)
-        if (why := load_kind(body.kind).misfit(body.portable, folder, settings))
+    kinds = [(step, body, load_kind(body.kind)) for step, body in _of_kinds(compiled)]
+    examined = [
+        f"step {step.name}: {note}"
+        for step, body, kind in kinds
+        for note in kind.examine(body.portable, folder, step.cwd)
     ]
+    misfits = [
+        f"step {step.name}: {why}" for step, body, kind in kinds if (why := kind.misfit(body.portable, folder, settings))
+    ]
+    return examined + misfits
 
 
 def _of_kinds(compiled: CompiledPipeline) -> Iterator[tuple[ResolvedStep, StepBody]]:
@@ -381,7 +380,7 @@ def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy
             return None
     compiled = compile_loaded(loaded, run_id, place_of(loaded, folder))
     check_run(loaded, compiled)
-    compiled.warnings.extend([*_examined(compiled, str(loaded.base)), *misfits(loaded, compiled)])
+    compiled.warnings.extend(warnings_here(loaded, compiled))
     if place is not None:
         try:
             make_place(loaded, place, run_id)

@@ -80,9 +80,9 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return (): steps are no training jobs."""
         return ()
 
-    def misfits(self) -> list[str]:
-        """Return which steps can never run on this machine, and why; see `layout.misfits`."""
-        return layout.misfits(self, self.preview)
+    def warnings_here(self) -> list[str]:
+        """Return warnings about the files of steps, and about this machine; see `layout.warnings_here`."""
+        return layout.warnings_here(self, self.preview)
 
     def check_begin(self, runs: Path) -> None:
         """Check what a run needs at its begin; see `layout.check_run`."""

@@ -162,7 +162,7 @@ class TrainingSource(Struct, frozen=True, dict=True):
         held |= {job.name: _left([job]) for job in self.files.jobs if not is_ours(job)}
         return plan_jobs(self._host(FIRST_RUN, self.state.folder(FIRST_RUN)), self._sharing(self._devices[0]), held)
 
-    def misfits(self) -> Sequence[str]:
+    def warnings_here(self) -> Sequence[str]:
         """Return (): the plans of jobs tell whether they fit."""
         return ()
 
