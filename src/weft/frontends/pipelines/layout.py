@@ -201,7 +201,9 @@ def warnings_here(loaded: PipelineWork, compiled: CompiledPipeline) -> list[str]
         for note in kind.examine(body.portable, folder, step.cwd)
     ]
     misfits = [
-        f"step {step.name}: {why}" for step, body, kind in kinds if (why := kind.misfit(body.portable, folder, settings))
+        f"step {step.name}: {why}"
+        for step, body, kind in kinds
+        if (why := kind.misfit(body.portable, folder, settings))
     ]
     return examined + misfits
 
