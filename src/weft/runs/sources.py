@@ -153,6 +153,10 @@ class ResumableSource(RunSource, Protocol):
         """Return the files that the commands of each step of the run in a folder name."""
         ...
 
+    def is_edited(self, described: Mapping[str, Any]) -> bool:
+        """Return whether the file of a run, whose description is given, has other work now; False: it is not known."""
+        ...
+
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the run of a folder again; `done` names the finished steps and items."""
         ...

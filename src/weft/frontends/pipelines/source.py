@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -14,7 +15,6 @@ from weft.graph.spec import CommandFiles, StepInputs
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
-    from pathlib import Path
 
     from weft.frontends.pipelines.revising import Revision
     from weft.graph.job_plan import JobPlan
@@ -133,6 +133,19 @@ class Loaded(PipelineWork, frozen=True, dict=True):
                         paths.update(dict.fromkeys(scripts.named.of(as_text(item))))
                 found[step.name] = CommandFiles(step.cwd, tuple(paths), scripts.written)
         return found
+
+    def is_edited(self, described: Mapping[str, Any]) -> bool:
+        """Return whether the file of a run has another text now.
+
+        The text of a Python file is what it built, so that the file itself is never equal to it.
+        """
+        file, text = described.get("file"), described.get("text")
+        if not isinstance(file, str) or not isinstance(text, str) or file.endswith(".py"):
+            return False
+        try:
+            return Path(file).read_bytes() != text.encode()
+        except OSError:
+            return False
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the specification of a resumed run; see `layout.resumed_spec`."""

@@ -25,7 +25,7 @@ from weft.frontends.training.sharing import devices_for, room_of, sharing_of, un
 from weft.frontends.training.states import PROJECTION
 from weft.frontends.training.tuning import fingerprint_of
 from weft.graph.spec import RunSpec
-from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
 from weft.model.records import converter
 from weft.operators.devices import NvidiaDevices
 from weft.operators.guardians import expect_commands
@@ -49,9 +49,10 @@ FIRST_RUN: Final = "run-000000"
 _status_of: Final = converter(JobStatus)
 _FILES: Final = "jobs"
 _OPTIONS: Final = "training"
+_IS_READ: Final = "is_read"
 STEP: Final = "step"
-"""The keys of `run.json` with the jobs, without the data of secrets, with the options of the run, and with the digest
-of the step that runs the jobs.
+"""The keys of `run.json` with the jobs, without the data of secrets, with the options of the run, with whether the jobs
+were read from its file, and with the digest of the step that runs the jobs.
 """
 
 
@@ -90,6 +91,8 @@ class TrainingSource(Struct, frozen=True, dict=True):
     """The pickled call of a Python function that the replicas run."""
     step: StepSurroundings | None = None
     """The step of a pipeline that runs the jobs."""
+    is_read: bool = False
+    """Whether the jobs are those of `file` as they stand in it."""
 
     @property
     def base(self) -> Path:
@@ -177,6 +180,18 @@ class TrainingSource(Struct, frozen=True, dict=True):
     def named_files(self, folder: Path) -> Mapping[str, CommandFiles]:
         """Return {}: a replica runs what its image or its folder has when it starts."""
         return {}
+
+    def is_edited(self, described: Mapping[str, Any]) -> bool:
+        """Return whether the jobs were read from a file that has others now, or mistakes; secrets are read again."""
+        if not self.is_read:
+            return False
+        try:
+            now = _equal_to_recorded(read_files(str(self.file)), self.options)
+        except NotFoundError:
+            return False
+        except WeftError:
+            return True
+        return now.secrets.keys() != self.files.secrets.keys() or replace(now, secrets=self.files.secrets) != self.files
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the run of a folder again; jobs that have succeeded stay so."""
@@ -298,6 +313,7 @@ class TrainingSource(Struct, frozen=True, dict=True):
                 _FILES: as_json(replace(self.files, secrets=hidden)),
                 _OPTIONS: as_json(self.options),
                 **({} if self.step is None else {STEP: self.step.digest}),
+                _IS_READ: self.is_read,
                 "containers": None if host.engine is None else as_json(host.engine),
             },
             warnings=[*self.warnings, *warnings],
@@ -367,7 +383,8 @@ def load_jobs(
 
     Errors are those of `read_files`. UsageError: the map of images in `weft.toml` is wrong.
     """
-    return source_of(read_files(path), Path(path), user=user, name=name, state=state, options=options)
+    source = source_of(read_files(path), Path(path), user=user, name=name, state=state, options=options)
+    return replace(source, is_read=True)
 
 
 def source_of(
@@ -391,12 +408,17 @@ def source_of(
         expect_commands(sum(total_replicas(replica_counts(job)) for job in files.jobs if is_ours(job)))
     if options.spread:
         refuse_spread(files, options.isolation, str(file))
-    files = without_gpus(files) if options.without_gpus else files
-    files = _jobs_of(as_json(files))  # a resume must make an equal graph from records
+    files = _equal_to_recorded(files, options)
     source = TrainingSource(
         files, file, user or current_user(), state, options, name=name or "", function=function, step=step
     )
     return replace(source, maps=project_images(source.base))
+
+
+def _equal_to_recorded(files: JobFile, options: TrainingOptions) -> JobFile:
+    """Return the files of a run as a resume reads them: it must make an equal graph from its records."""
+    recorded: JobFile = _jobs_of(as_json(without_gpus(files) if options.without_gpus else files))
+    return recorded
 
 
 def jobs_again(folder: Path, file: str) -> TrainingSource:
@@ -415,5 +437,6 @@ def jobs_again(folder: Path, file: str) -> TrainingSource:
             raise NotFoundError(error.message, hint=hint) from None
     options = _options_of(description[_OPTIONS])
     state = StateRoot(folder.parent.parent)
-    source = TrainingSource(files, Path(file), str(description["user"]), state, options, name=str(description["name"]))
+    user, name, is_read = str(description["user"]), str(description["name"]), description.get(_IS_READ) is True
+    source = TrainingSource(files, Path(file), user, state, options, name=name, is_read=is_read)
     return replace(source, maps=project_images(source.base))
