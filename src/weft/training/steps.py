@@ -115,6 +115,7 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
         "run": ended.run_id,
         "jobs": _conditions(ended.folder),
         **_opened(ended.folder, options, spread=session is not None),
+        "spoilt": _scaled(ended.folder),
     }
 
 
@@ -127,6 +128,12 @@ def _opened(run: Path, options: Mapping[str, Any], *, spread: bool) -> dict[str,
         return {"opened": None}
     said = as_dict(opened)
     return {"opened": function.without_code(said) if _FUNCTION[0] in options else said, "began": began}
+
+
+def _scaled(run: Path) -> str:
+    """Return that the jobs of a run had other replicas than those of their file, which the key of a result has."""
+    found = [f"{name}={count}" for job in read_status(run) for name, count in job.get("scaled", {}).items()]
+    return f"weft scale changed the replicas ({', '.join(found)}); to keep one, write them in the job" if found else ""
 
 
 def _surroundings(params: Mapping[str, Any], name: str, files: JobFile, *, traced: bool) -> StepSurroundings:
