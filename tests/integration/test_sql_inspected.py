@@ -419,6 +419,15 @@ def test_json_lines_are_written_by_the_end_of_a_path(tmp_path, end):
     assert list(map(json.loads, lines)) == [{"a": 1}, {"a": 2}]
 
 
+def test_nan_and_infinities_are_null_in_json(tmp_path):
+    values = """'nan'::DOUBLE AS a, ['-inf'::FLOAT, 1.5] AS b, {'x': 'inf'::DOUBLE} AS c, 'NaN, "-Infinity' AS d"""
+    weft.sql(f'SELECT {values}, 2 AS "NaN"').write_json(tmp_path / "o.json")
+    text = (tmp_path / "o.json").read_text()
+    assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")) == [
+        {"a": None, "b": [None, 1.5], "c": {"x": None}, "d": 'NaN, "-Infinity', "NaN": 2}
+    ]
+
+
 # ----------------------------------------------------------------------------------------------------- tables and names
 
 
