@@ -340,6 +340,16 @@ def test_mistakes_are_told_before_anything_runs(flow, options, said):
     assert not (flow.folder / "ran").exists()
 
 
+def test_a_mistake_of_a_step_is_told_once_with_its_hint(flow):
+    with_ = {"replicas": {"worker": 2}, "command": "true", "resources": {"memory": "2GB"}}
+    flow.write({"train": {"x-weft": {"kind": "training", "with": with_}}})
+    code, _, err = flow.weft("plan", "run.yaml")
+    assert code > 1
+    assert "x-weft.with.resources: worker.resources: must be a quantity, is `2GB`. Did you mean 2Gi?" in err
+    assert err.count("2GB") == 1
+    assert "mistakes in" not in err
+
+
 def test_secrets_reach_replicas_and_no_file(flow):
     flow.environ["KEY"] = "very-hidden"
     flow.job(tfjob(Worker=replica("echo $TOKEN | wc -c; echo $TOKEN")))

@@ -12,7 +12,7 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -314,9 +314,21 @@ def check(options: Mapping[str, Any]) -> Complaints:
     try:
         _jobs_of(_plausible(options), ".", ".", "job")
     except (JobFileError, UsageError) as error:
-        lines = f"{error.message}. {error.hint}" if error.hint else error.message
-        return tuple((_option_of(line, options), line) for line in lines.splitlines())
+        told = error.message.removeprefix(f"{error.file}: ") if isinstance(error, JobFileError) else error.message
+        told = f"{told}\n    {error.hint}" if error.hint else told
+        return tuple((_option_of(text, options), text) for text in _with_hints(told.splitlines()))
     return ()
+
+
+def _with_hints(lines: Iterable[str]) -> list[str]:
+    """Return mistakes as one line each; the lines of a hint are indented."""
+    found: list[str] = []
+    for line in lines:
+        if found and line.startswith(" "):
+            found[-1] = f"{found[-1]}. {line.strip()}"
+        else:
+            found.append(line)
+    return found
 
 
 def _wrong_places(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
