@@ -8,7 +8,6 @@ import gzip
 import io
 import re
 import threading
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -22,6 +21,7 @@ from weft.frontends.sql.mistakes import unreadable
 from weft.model.errors import DefinitionError
 from weft.model.wording import counted
 from weft.queries.advice import misfit_hint
+from weft.queries.remarks import warn_user
 from weft.store.filesystems import is_url
 from weft.store.remote import opened, shown
 
@@ -238,10 +238,9 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tup
         if not has_header or any(one == other > 1 for one, other in pairwise(lengths)):
             _check_lengths(table, file, separator, skipped)
             raise _unequal(table, file, f"the first {counted(skipped, 'line')}, and those behind", skipped)
-        warnings.warn(
+        warn_user(
             f"table {table.name}: {_no_rows(skipped)} of {_place(file)}, where lines have "
             f"{counted(len(names), 'value')} later: {next(filter(None, left_out))!r}",
-            UserWarning,
             stacklevel=2,
         )
     return replace(table, quote='"' if quotes <= {'"', _NO_QUOTE} else ""), types
@@ -274,11 +273,10 @@ def _warn_of_no_header(table: FileTable, file: str, separator: str) -> None:
     values = next(csv.reader([line], delimiter=separator), [])
     if not all(values) or len({*values}) < len(values):
         return
-    warnings.warn(
+    warn_user(
         f"table {table.name}: the first line of {_place(file)} is taken for a row, and columns are named column0 and "
         f"so on: {line.strip()!r}. If it is a header, read the file by the text, in a granted folder: "
         f"FROM read_csv({literal(_place(file))}, header = true)",
-        UserWarning,
         stacklevel=2,
     )
 
@@ -395,10 +393,9 @@ def _of_all_csv(
     if empty and (
         lost := _found(connection, read, {name: f"{identifier(name)} = ''" for name in types if name not in values})
     ):
-        warnings.warn(
+        warn_user(
             f'table {table.name}: "" is NULL in all columns, also in the texts {", ".join(lost)}, since it stands '
             f"in {', '.join(empty)}, which has no texts. Write missing values as nothing, without quotes",
-            UserWarning,
             stacklevel=2,
         )
     table = replace(table, quoted_nulls=bool(empty), types=tuple(named.items()))
@@ -524,9 +521,8 @@ def _warn_of_renamed(names: Sequence[str]) -> None:
 
 
 def _warn_of_case(first: str, later: str, renamed: str) -> None:
-    warnings.warn(
+    warn_user(
         f"the columns {first} and {later} differ only in case, which SQL does not tell apart: {later} is {renamed} in "
         "queries. Rename one of them in the data",
-        UserWarning,
         stacklevel=3,
     )

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -39,6 +38,7 @@ from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, to_pandas, with_own_names
 from weft.queries.hugeints import as_decimals
+from weft.queries.remarks import warn_user
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
 from weft.queries.texts import NO_ARROW, NO_CSV, NO_JSON, any_within, finite_json, selected, with_texts
@@ -278,10 +278,9 @@ class Query:
         own = self.own_columns
         changed = [f"{was} as {name}" for was, name in zip(self._names, own, strict=True) if was != name]
         if changed:
-            warnings.warn(
+            warn_user(
                 f"the query has columns of one name, and the file has {', '.join(changed)}; to choose the names, "
                 "rename the columns with AS",
-                UserWarning,
                 stacklevel=3,
             )
         return own

@@ -148,6 +148,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         unseen = result.pop("unseen", "") if isinstance(result, dict) else ""
         began = result.pop("began", started) if isinstance(result, dict) else started
         spoilt = result.pop("spoilt", "") if isinstance(result, dict) else ""
+        warnings += result.pop("warnings", ()) if isinstance(result, dict) else ()
         warnings += _shortfalls(ctx, own, outputs, result)
     except BaseException:
         # On a cluster this attempt may outlive its node's connection, while another one works in the same place.
