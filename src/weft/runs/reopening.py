@@ -128,6 +128,7 @@ def resume_files(
     if elsewhere:  # the warnings of its begin were those of another place
         for warning in spec.warnings:
             events.note(warning)
+    named, spec = spec.named_files, replace(spec, named_files=dict)  # it holds what the run does not need
     copies = copies_of.copies(undo, events.note, fetch=file is not None)
     run = reopen_run(
         held,
@@ -146,7 +147,7 @@ def resume_files(
     finished = _finished(before, run, again)
     if finished:
         with host.results(events.note) as results:
-            _tell_of_edited_scripts(before, finished, copies_of.named_files(folder), results, events.note)
+            _tell_of_edited_scripts(before, finished, named(), results, events.note)
     continue_clock(session, run.plan)
     run.start(session)
     return run

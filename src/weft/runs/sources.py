@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import CommandFiles, RunSpec, StepInputs
+    from weft.graph.spec import RunSpec, StepInputs
     from weft.runs.reading import RunRecord
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
@@ -147,10 +147,6 @@ class ResumableSource(RunSource, Protocol):
 
     def given(self, folder: Path) -> Mapping[str, StepInputs]:
         """Return what each step of the run in a folder was given, as far as its file says it."""
-        ...
-
-    def named_files(self, folder: Path) -> Mapping[str, CommandFiles]:
-        """Return the files that the commands of each step of the run in a folder name."""
         ...
 
     def is_edited(self, described: Mapping[str, Any]) -> bool:

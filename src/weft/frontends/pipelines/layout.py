@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -35,7 +36,7 @@ from weft.frontends.pipelines.resolved import RunIdentity as RunOf
 from weft.frontends.pipelines.secrets import hold_secrets
 from weft.frontends.pipelines.states import PROJECTION
 from weft.frontends.pipelines.templates import SYSTEM_VARIABLES, find
-from weft.graph.spec import CacheSpec, RunSpec
+from weft.graph.spec import CacheSpec, CommandFiles, RunSpec
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.model.records import as_dict
 from weft.store.folders import make_folders
@@ -275,7 +276,25 @@ def spec_of(
         roots=(outputs,),
         cache=_cache_of(loaded, compiled.graph, host),
         host=host,
+        named_files=dict if about is None else partial(_named_files, str(loaded.base), compiled),
     )
+
+
+def _named_files(folder: str, compiled: CompiledPipeline) -> dict[str, CommandFiles]:
+    """Return the files that the commands of each step name, as the cache finds them; `folder` is that of the file."""
+    from weft.frontends.pipelines.scripts import scripts_of  # few runs go on
+    from weft.frontends.pipelines.templates import as_text
+
+    found = {}
+    for step in compiled.nodes:
+        if isinstance(step, ResolvedStep) and not step.not_run:
+            scripts = compiled.scripts.get(step.id) or scripts_of(step, folder)
+            paths = dict.fromkeys(scripts.files)
+            if scripts.named is not None:
+                for item in step.items or ("",):
+                    paths.update(dict.fromkeys(scripts.named.of(as_text(item))))
+            found[step.name] = CommandFiles(step.cwd, tuple(paths), scripts.written)
+    return found
 
 
 def _storage_of(loaded: PipelineWork, folder: Path, url: str, key: str) -> StepStorage:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from weft.frontends.pipelines import layout
 from weft.frontends.pipelines.work import PipelineWork
-from weft.graph.spec import CommandFiles, StepInputs
+from weft.graph.spec import StepInputs
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -114,24 +114,6 @@ class Loaded(PipelineWork, frozen=True, dict=True):
                 leaves = static_leaves(self.pipeline, step, images.get(step.docker_env, step.docker_env), "")
                 places = {name: [p for p in of if isinstance(p, str)] for name, of in step.places.items()}
                 found[step.name] = StepInputs(leaves, places, makers.of(step))
-        return found
-
-    def named_files(self, folder: Path) -> dict[str, CommandFiles]:
-        """Return the files that the commands of the steps of the run in a folder name, as the cache finds them."""
-        from weft.frontends.pipelines.resolved import ResolvedStep
-        from weft.frontends.pipelines.scripts import scripts_of
-        from weft.frontends.pipelines.templates import as_text
-
-        found = {}
-        compiled = layout.compile_loaded(self, folder.name, layout.place_of(self, folder))
-        for step in compiled.nodes:
-            if isinstance(step, ResolvedStep) and not step.not_run:
-                scripts = compiled.scripts.get(step.id) or scripts_of(step, str(self.base))
-                paths = dict.fromkeys(scripts.files)
-                if scripts.named is not None:
-                    for item in step.items or ("",):
-                        paths.update(dict.fromkeys(scripts.named.of(as_text(item))))
-                found[step.name] = CommandFiles(step.cwd, tuple(paths), scripts.written)
         return found
 
     def is_edited(self, described: Mapping[str, Any]) -> bool:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.surroundings import StepSurroundings
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import CommandFiles, SharingSpec, StepInputs
+    from weft.graph.spec import SharingSpec, StepInputs
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
     from weft.store.state import RunFolder
@@ -175,10 +175,6 @@ class TrainingSource(Struct, frozen=True, dict=True):
 
     def given(self, folder: Path) -> Mapping[str, StepInputs]:
         """Return {}: replicas have no results that depend on leaves."""
-        return {}
-
-    def named_files(self, folder: Path) -> Mapping[str, CommandFiles]:
-        """Return {}: a replica runs what its image or its folder has when it starts."""
         return {}
 
     def is_edited(self, described: Mapping[str, Any]) -> bool:
