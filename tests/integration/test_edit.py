@@ -9,6 +9,7 @@ import pytest
 from tests.integration.places import RUN, Project
 from weft import wiring
 from weft.frontends.pipelines import layout
+from weft.frontends.pipelines.compiler import compile_run
 from weft.model.errors import ConflictError, DefinitionError, UsageError
 from weft.runs import reopening
 from weft.runs.reading import read_run
@@ -132,7 +133,6 @@ class TestAFileThatAFinishedStepUsed:
             compiled.append(args)
             return compile_run(*args, **named)
 
-        compile_run = layout.compile_run
         monkeypatch.setattr(layout, "compile_run", compile_counted)
         assert scripted.resume(file=str(scripted.file) if edited else None) == "failed"
         assert "a.py has changed since a used it" in "".join(scripted.notes)
