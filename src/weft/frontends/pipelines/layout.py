@@ -19,17 +19,15 @@ from weft.frontends.pipelines.compiler import (
     ContainerImages,
     RunDirectories,
     compile_run,
-    hopeless_mounts,
     mounted_parts,
     named_images,
-    notes,
     outputs_of,
     planned_outputs,
     scoped_parts,
-    unbound,
 )
 from weft.frontends.pipelines.kinds import load_kind
 from weft.frontends.pipelines.language import walk
+from weft.frontends.pipelines.notices import hopeless_mounts, notes, unbound
 from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
 from weft.frontends.pipelines.resolved import REPEAT, ResolvedStep
 from weft.frontends.pipelines.resolved import RunIdentity as RunOf
