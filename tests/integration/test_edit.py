@@ -8,6 +8,8 @@ import pytest
 
 from tests.integration.places import RUN, Project
 from weft import wiring
+from weft.frontends.pipelines import layout
+from weft.frontends.pipelines.compiler import compile_run
 from weft.model.errors import ConflictError, DefinitionError, UsageError
 from weft.runs import reopening
 from weft.runs.reading import read_run
@@ -117,6 +119,24 @@ class TestAFileThatAFinishedStepUsed:
             f"{scripted.folder / 'a.py'} has changed since a used it, and run-000001 goes on with the earlier result; "
             f"for a new one: weft run {scripted.file}"
         ]
+
+    @pytest.mark.parametrize(
+        ("edited", "compilations"), [(False, 1), (True, 2)], ids=["as it was", "of before and now"]
+    )
+    def test_is_found_without_a_compilation_of_its_own(self, scripted, monkeypatch, edited, compilations):
+        scripted.write(scripts())
+        assert scripted.run() == "failed"
+        (scripted.folder / "a.py").write_text("print(2)")
+        compiled = []
+
+        def compile_counted(*args: Any, **named: Any) -> Any:
+            compiled.append(args)
+            return compile_run(*args, **named)
+
+        monkeypatch.setattr(layout, "compile_run", compile_counted)
+        assert scripted.resume(file=str(scripted.file) if edited else None) == "failed"
+        assert "a.py has changed since a used it" in "".join(scripted.notes)
+        assert len(compiled) == compilations
 
     def test_by_opening_it_is_told_if_the_step_has_a_cache(self, scripted):
         scripted.write(scripts(cache={"enable": True}))

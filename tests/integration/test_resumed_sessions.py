@@ -109,6 +109,23 @@ def test_a_run_that_failed_says_how_to_go_on_and_then_where_its_results_are(plac
     assert read.stdout == "60\n"
 
 
+def test_a_resume_tells_that_functions_of_an_edited_script_run_as_they_were(place):
+    script = place.folder / "program.py"
+    script.write_text(MODULE + PROGRAM.replace("work.", "").replace("weft, work\n", "weft\n"))
+    place.fail()
+    (place.folder / "work.py").write_text("no function of it is in the graph")
+    (place.folder / "FAIL").touch()
+    assert "has changed" not in place.weft("resume", RUN).stderr
+    script.write_text(f"{script.read_text()}\n# edited\n")
+    (place.folder / "FAIL").unlink()
+    ended = place.weft("resume", RUN)
+    assert ended.returncode == 0, ended.stderr
+    told = "program.py has changed since run-000001 began, and the run goes on with its functions as they were; "
+    assert f"{told}for a new run: python program.py\n" in ended.stderr
+    read = place.python("-c", f"import weft; print(weft.Session(durable='state').resume({RUN!r}).notes)")
+    assert read.stdout == "()\n", "its results are read alone"
+
+
 def test_a_resume_leaves_no_message_of_before_and_no_two_times(place):
     place.fail()
     began = read_run(place.run).started

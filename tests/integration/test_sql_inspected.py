@@ -3,6 +3,8 @@
 import datetime
 import gzip
 import json
+import re
+import warnings
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -419,6 +421,15 @@ def test_json_lines_are_written_by_the_end_of_a_path(tmp_path, end):
     assert list(map(json.loads, lines)) == [{"a": 1}, {"a": 2}]
 
 
+def test_nan_and_infinities_are_null_in_json(tmp_path):
+    values = """'nan'::DOUBLE AS a, ['-inf'::FLOAT, 1.5] AS b, {'x': 'inf'::DOUBLE} AS c, 'NaN, "-Infinity' AS d"""
+    weft.sql(f'SELECT {values}, 2 AS "NaN"').write_json(tmp_path / "o.json")
+    text = (tmp_path / "o.json").read_text()
+    assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")) == [
+        {"a": None, "b": [None, 1.5], "c": {"x": None}, "d": 'NaN, "-Infinity', "NaN": 2}
+    ]
+
+
 # ----------------------------------------------------------------------------------------------------- tables and names
 
 
@@ -479,6 +490,66 @@ def test_columns_that_differ_only_in_case_are_told(tmp_path, kind):
         with pytest.warns(UserWarning, match="the columns a and A differ only in case.*A is A_1"):
             context.register("t", source if kind == "arrow" else str(tmp_path / f"t.{kind}"))
         assert context.sql("SELECT a, A_1 FROM t").rows() == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["name", "Name_2"], []),
+        (["name", "Name", "Name_2"], ["name and Name differ only in case.*: Name is Name_1 in"]),
+        (["name", "Name_1", "Name"], ["name and Name differ only in case.*: Name is Name_1_1 in"]),
+        (["name", "NAME", "name_1"], ["name and NAME differ .*: NAME is NAME_1 in", "NAME_1 and name_1 differ"]),
+        (["name", "name"], []),
+    ],
+)
+def test_columns_of_parquet_that_are_renamed_are_told_by_their_names_in_the_file(tmp_path, names, told):
+    nested = [pa.array([{"name": 1, "Name": 2}]), *[pa.array([n]) for n, _ in enumerate(names)]]
+    pq.write_table(pa.table(nested, names=["nested", *names]), tmp_path / "t.parquet")
+    with weft.SqlContext() as context, warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        context.register("t", str(tmp_path / "t.parquet"))
+    assert len(found) == len(told), [str(one.message) for one in found]
+    for one, text in zip(found, told, strict=True):
+        assert re.search(text, str(one.message))
+
+
+def test_numbers_with_decimal_commas_are_told_with_what_to_write(tmp_path):
+    (tmp_path / "a.csv").write_text("k;v;w;x\n1;1,5;a;\n2;-1.000,25;2,5;\n")
+    (tmp_path / "b.csv").write_text("k;v;w;x\n1;0,5;b;\n")
+    with weft.SqlContext(allow=[str(tmp_path)]) as context:
+        with pytest.warns(UserWarning, match=r"such as '1,5', are texts in v of .*a\.csv\. To have numbers") as found:
+            context.register("t", str(tmp_path))
+        assert len(found) == 1
+        read = str(found[0].message).rpartition("granted folder: ")[2]
+        (tmp_path / "a.csv").write_text("k;v\n1;1,5\n2;2,25\n")
+        assert context.sql(f"SELECT sum(v) {read}").rows() == [(3.75,)]
+
+
+@pytest.mark.parametrize("names", ["ae", "ea"])
+def test_an_empty_file_among_csv_files_is_named(tmp_path, names):
+    (tmp_path / "a.csv").write_text("k,v\n1,2\n")
+    (tmp_path / "e.csv").touch()
+    with weft.SqlContext() as context, pytest.raises(DefinitionError, match=r"e\.csv is empty, and other files have"):
+        context.register("t", [str(tmp_path / f"{name}.csv") for name in names])
+
+
+def test_csv_files_at_urls_are_looked_at_as_those_of_this_machine(tmp_path):
+    (tmp_path / "a.csv").write_text("k,d\n1,2020-01-01\n")
+    (tmp_path / "b.csv").write_text("k,d\n2,2020-01-01 10:00:00\n")
+    (tmp_path / "case.csv").write_text("K,d\n1,2020-01-01\n")
+    (tmp_path / "wide.csv").write_bytes("k,d\n1,2020-01-01\n".encode("utf-16"))
+    fsspec = pytest.importorskip("fsspec")
+    url = f"memory://{tmp_path.name}"
+    system = fsspec.filesystem("memory")
+    for file in tmp_path.iterdir():
+        system.pipe(f"/{tmp_path.name}/{file.name}", file.read_bytes())
+    with weft.SqlContext() as context:
+        context.register("days", [f"{url}/a.csv", f"{url}/b.csv"])
+        assert context.sql("FROM days").types == ["BIGINT", "TIMESTAMP"]
+        with pytest.raises(DefinitionError, match=r"have different columns: .*a\.csv has k, and .*case\.csv has not"):
+            context.register("t", [f"{url}/a.csv", f"{url}/case.csv"])
+        with pytest.raises(DefinitionError, match=r"wide\.csv is UTF-16 by its first bytes"):
+            context.register("t", f"{url}/wide.csv")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,40 @@ def test_a_file_that_was_rewritten_within_a_second_has_its_own_columns(context):
         context.sql("select sum(costs) from 'rows.parquet'")
 
 
+@pytest.mark.parametrize("read", ["rows", "batches", "write_parquet", "csv"])
+@pytest.mark.parametrize("table", ["t", "v", "'rows.parquet'"])
+def test_a_query_of_before_has_the_columns_of_a_file_that_was_rewritten(context, table, read):
+    pq.write_table(pa.table({"price": [1]}), "rows.parquet")
+    context.register("t", "rows.parquet")
+    context.sql("create view v as select * from t")
+    asked = context.sql(f"select * from {table}")
+    assert asked.columns == ["price"]
+    pq.write_table(pa.table({"gains": ["five"], "kinds": [[1.5]]}), "rows.parquet")
+    if read == "rows":
+        assert asked.rows() == [("five", [1.5])]
+    elif read == "batches":
+        assert pa.Table.from_batches(asked.batches()).column_names == ["gains", "kinds"]
+    elif read == "csv":
+        assert [batch.to_pydict() for batch in asked.csv_batches()] == [{"gains": ["five"], "kinds": ["[1.5]"]}]
+    else:
+        asked.write_parquet("out.parquet")
+        assert pq.read_table("out.parquet").to_pydict() == {"gains": ["five"], "kinds": [[1.5]]}
+    assert list(zip(asked.columns, asked.types, strict=True)) == [("gains", "VARCHAR"), ("kinds", "DOUBLE[]")]
+
+
+def test_a_query_of_before_has_the_columns_of_now_before_it_runs(context):
+    pq.write_table(pa.table({"price": [1]}), "rows.parquet")
+    asked = context.sql("select * from 'rows.parquet'")
+    pq.write_table(pa.table({"gains": [0.5]}), "rows.parquet")
+    assert (asked.columns, asked.types) == (["gains"], ["DOUBLE"])
+    rows = asked.rows()
+    pq.write_table(pa.table({"kinds": [1]}), "rows.parquet")
+    assert (asked.columns, asked.rows()) == (["gains"], rows), "they are those of its rows"
+    os.unlink("rows.parquet")
+    with pytest.raises(weft.WeftError, match=r"rows\.parquet"):
+        _ = context.sql("select * from 'rows.parquet'").columns
+
+
 def test_a_query_over_files_whose_columns_are_known_is_checked_without_a_look_at_them(context):
     write("rows.parquet", 0)
     context.register("t", "rows.parquet")

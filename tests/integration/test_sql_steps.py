@@ -52,6 +52,18 @@ def test_a_step_that_succeeds_is_told_of_and_cached(place):
     assert place.weft("why", "run-000002/sums")[0] == 0
 
 
+def test_warnings_about_a_query_are_those_of_its_step(place):
+    place.write_query("select a.age, b.age from people a join people b using (name) order by 1")
+    code, out, err = place.weft("run", "run.yaml")
+    assert code == 0, out + err
+    assert place.result().splitlines()[0] == '"age","age_1"'
+    told = "the query has columns of one name, and the file has age as age_1; to choose the names, rename the columns"
+    assert err.count(told) == 1
+    assert "UserWarning" not in err
+    code, out, err = place.weft("show", f"{RUN}/sums")
+    assert told in " ".join(out.split())
+
+
 def test_a_wrong_query_is_told_with_its_mistake(place):
     place.write_query("select sum(agee) as age from people")
     code, out, err = place.weft("run", "run.yaml")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.places import Commands, Project, until
+from tests.integration.test_training import replica, tfjob
 from weft.model.errors import NotFoundError
 from weft.runs.sweep_files import own_sweep, read_plan
 from weft.store.state import StateRoot
@@ -296,6 +297,25 @@ def test_misspelt_metrics_are_told(weft):
     _, err = weft(*grid, "--stop-when", "lose < 5", "--json")
     assert "has no metric lose" in err
     assert "has no metric" not in weft(*grid)[1]
+
+
+def test_the_warnings_about_steps_are_those_of_a_run(weft):
+    (weft.folder / "job.yaml").write_text(json.dumps(tfjob(Worker=replica("true"))))
+    (weft.folder / "run.yaml").write_text("""
+name: tune
+entry_points:
+  train:
+    parameters: {queue: ""}
+    x-weft: {kind: training, with: {file: job.yaml, queue: "{{queue}}"}}
+""")
+    for words in ((), ("--json",)):
+        _, err = weft("sweep", "run.yaml", "-p", "queue=nightly,weekly", "--at-a-time", "1", *words)
+        lines = [line for line in err.splitlines() if "is unknown" in line]
+        assert len(lines) == 2, err
+        assert lines[0].startswith("warning: step train: the queue nightly is unknown")
+        assert lines[1].startswith("warning: step train: the queue weekly is unknown")
+    _, err = weft("plan", "run.yaml", "-p", "queue=nightly")
+    assert "warning: step train: the queue nightly is unknown" in err
 
 
 def test_a_missing_secret_starts_nothing(weft):

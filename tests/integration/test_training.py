@@ -111,6 +111,17 @@ def test_a_failed_replica_restarts_in_place(place):
     assert (place.log("worker"), place.log("worker", 0, 1)) == ("start 0\n", "start 1\n")
 
 
+def test_the_restarts_of_a_replica_are_counted_over_the_resumes_of_a_failed_run(place):
+    command = 'test "${WEFT_REPLICA#*worker-}" = 1 && exec tail -f /dev/null; echo start $WEFT_RESTARTS; test -e go'
+    place.job(tfjob({"backoffLimit": 1}, Worker=replica(command, 2, policy="OnFailure")))
+    assert place.run()[0] == 1
+    starts = len(list((place.folder_of() / "logs").glob("worker.0.*.log")))
+    (place.folder / "go").touch()
+    code, _, err = place.weft("resume", RUN)
+    assert code == 0, err
+    assert place.log("worker", 0, starts) == f"start {starts}\n"
+
+
 def test_exit_codes_above_127_create_the_pod_again(place):
     command = "test -e again || { touch again; exit 130; }; echo done"
     place.job(tfjob(Worker=replica(command, policy="ExitCode")))
@@ -152,6 +163,7 @@ def test_suspend_frees_everything_and_a_resume_starts_again(place):
     assert code == 0, err
     assert place.conditions()["Succeeded"] == "True"
     assert place.conditions()["Suspended"] == "False"
+    assert sorted((place.folder / "starts").read_text().split()) == ["0", "0", "1", "1"]
 
 
 def test_a_cancel_ends_all_processes(place):

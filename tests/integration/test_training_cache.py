@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.places import until
 from tests.integration.test_training import replica, tfjob
 from tests.integration.test_training_steps import Flow
 from weft.operators.tracing import can_trace
@@ -208,6 +209,25 @@ def test_a_result_that_goes_on_from_an_attempt_is_kept_if_that_had_the_same_inpu
     assert model.read_text() == "bad\ngood\n"
     write("same", 'test "$(wc -l < "$2")" = 2', 1)
     assert "not kept" not in runs(flow)
+
+
+def test_no_result_is_kept_of_a_job_that_was_scaled(flow):
+    chief = replica('until test -e go; do sleep 0.05; done; echo made > "$PF_OUTPUT_ARTIFACT_MODEL"')
+    flow.job(tfjob(Chief=chief, Worker=replica("echo up; tail -f /dev/null")))
+    scope = {"enable": True, "fs_scope": [{"name": "main", "path": "train.sh"}]}
+    cached(flow, {"file": "job.yaml"}, cache=scope)
+    process = flow.start()
+    until(lambda: flow.has_printed("worker-0", "up"), "a worker")
+    code, _, err = flow.weft("scale", "@last/train", "worker=2")
+    assert code == 0, err
+    until(lambda: flow.has_printed("worker-1", "up"), "the second worker")
+    (flow.folder / "go").touch()
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "its result is not kept: weft scale changed the replicas (worker=2); to keep one, write them" in out + err
+    assert "be reused" not in plan(flow)
+    assert "not kept" not in runs(flow)
+    assert "be reused" in plan(flow)
 
 
 @pytest.mark.parametrize("why", ["the setting", "sudo"])

@@ -130,7 +130,7 @@ def test_a_higher_priority_suspends_a_run_that_goes_on_by_itself(machine: Machin
     assert suspended["status"] == "True"
     assert f"preempted by {machine.run_of('high')}" in suspended["message"]
     until(lambda: f"{machine.run_of('high')} (priority 9) holds {CORES}" in machine.why("low"))
-    assert "has made room for another run" in machine.why("low")
+    assert f"has made room for {machine.run_of('high')}; needs" in machine.why("low")
     assert not machine.started("low")
     machine.let_go("high")
     assert machine.end(high) == 0
@@ -233,7 +233,7 @@ def test_a_preempted_run_that_is_killed_leaves_the_queue_and_can_be_resumed(mach
     until(lambda: machine.started("low"))
     high = machine.begin("high", asking("high"), flags=("--priority", "3"))
     until(lambda: machine.started("high"))
-    until(lambda: "has made room for another run" in machine.why("low"))
+    until(lambda: f"has made room for {machine.run_of('high')}; needs" in machine.why("low"))
     low.kill()
     machine.end(low)
     third = machine.begin("third", asking("third"))

@@ -166,15 +166,15 @@ def test_a_step_is_taken_from_the_cache_until_its_job_or_its_code_changes(flow):
 
 def test_a_retried_step_continues_from_its_checkpoint(flow):
     command = (
-        'ls "$WEFT_CHECKPOINT_DIR"; echo resumed $WEFT_RESUMED; '
+        'ls "$WEFT_CHECKPOINT_DIR"; echo resumed $WEFT_RESUMED, restarts $WEFT_RESTARTS; '
         'test $WEFT_RESUMED = 1 || { touch "$WEFT_CHECKPOINT_DIR/step-7"; exit 1; }'
     )
     flow.job(tfjob(Worker=replica(command)))
     flow.pipeline({"weft": {"retry": {"user": 1}}})
     code, out, err = flow.weft("run", "run.yaml")
     assert code == 0, err
-    assert flow.replica_log("worker-0").read_text() == "resumed 0\n"
-    assert flow.replica_log("worker-0", 1).read_text() == "step-7\nresumed 1\n"
+    assert flow.replica_log("worker-0").read_text() == "resumed 0, restarts 0\n"
+    assert flow.replica_log("worker-0", 1).read_text() == "step-7\nresumed 1, restarts 1\n"
     assert "2 attempts" in out
 
 
@@ -292,6 +292,17 @@ def test_jobs_without_a_file(flow):
     assert "PyTorchJob train Succeeded" in out
 
 
+def test_an_unknown_queue_is_told_before_the_run(flow):
+    flow.job(tfjob(Worker=replica("true")))
+    flow.pipeline({"weft": {"with": {"file": "job.yaml", "queue": "nightly"}}})
+    code, _, err = flow.weft("run", "run.yaml")
+    assert code == 0, err
+    assert err.count("step train: the queue nightly is unknown") == 1
+    code, _, err = flow.weft("plan", "job.yaml", "--queue", "weekly")
+    assert code == 0, err
+    assert err.count("the queue weekly is unknown") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -327,6 +338,16 @@ def test_mistakes_are_told_before_anything_runs(flow, options, said):
     assert said in out + err
     assert "Traceback" not in err
     assert not (flow.folder / "ran").exists()
+
+
+def test_a_mistake_of_a_step_is_told_once_with_its_hint(flow):
+    with_ = {"replicas": {"worker": 2}, "command": "true", "resources": {"memory": "2GB"}}
+    flow.write({"train": {"x-weft": {"kind": "training", "with": with_}}})
+    code, _, err = flow.weft("plan", "run.yaml")
+    assert code > 1
+    assert "x-weft.with.resources: worker.resources: must be a quantity, is `2GB`. Did you mean 2Gi?" in err
+    assert err.count("2GB") == 1
+    assert "mistakes in" not in err
 
 
 def test_secrets_reach_replicas_and_no_file(flow):

@@ -124,6 +124,23 @@ def test_nothing_is_left_of_it_after_a_kill(place):
     until(lambda: gone(pid), "its end")
 
 
+def test_training_steps_of_a_pipeline_have_one_and_without_one_it_is_refused(place):
+    place.install("bin")
+    place.file.rename(place.folder / "job.yaml")
+    place.write({"train": {"x-weft": {"kind": "training", "with": {"file": "job.yaml"}}}})
+    process = place.start("run", "run.yaml", "--tensorboard")
+    found = place.ask(address(process))
+    assert found["words"]["--logdir"].startswith(str(place.folder_of() / "steps"))
+    (place.folder / "go").touch()
+    process.communicate()
+    assert process.returncode == 0
+    place.write({"train": {"command": "true"}})
+    code, _, err = place.run("--tensorboard")
+    assert code == 2
+    assert "--tensorboard cannot be used here: no step of run.yaml is a training job" in err
+    assert place.run("--tensorboard=off")[0] == 0
+
+
 def test_that_of_the_environment_of_an_image_goes_first(place):
     place.install("bin")
     place.install("env/bin")

@@ -93,6 +93,20 @@ def test_nothing_has_to_stand_for_the_image_of_a_job_of_another_controller(place
     assert place.conditions(1)["Succeeded"] == "True"
 
 
+def test_a_resume_tells_that_the_job_file_was_edited(place):
+    place.job(tfjob(Worker=replica("test -e go")))
+    assert place.run()[0] == 1
+    assert "has changed" not in place.weft("resume", RUN)[2]
+    place.job(tfjob(Worker=replica("test -e go", 2)))
+    (place.folder / "go").touch()
+    code, _, err = place.weft("resume", RUN)
+    assert code == 0, err
+    assert (
+        "run.yaml has changed since run-000001 read it, and the run goes on as it was; "
+        "for a new run of the file as it is now: weft run run.yaml\n"
+    ) in err
+
+
 def test_a_cancelled_job_has_a_condition_that_says_so(place):
     place.job(tfjob(Worker=replica("sleep 600", 2)))
     process = place.start("run", "run.yaml")

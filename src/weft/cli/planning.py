@@ -122,13 +122,13 @@ def print_plan(context: CommandContext, service: RunService, loaded: PlannableSo
         return print_job_plans(context, jobs, loaded.warnings, as_json=as_json)
     foreseen = service.plan(loaded, note=lambda told: context.say(f"note: {clean(told)}"))
     misfit = service.misfit(loaded)
-    misfits = loaded.misfits()
+    here = loaded.warnings_here()
     if as_json:
         steps = [as_dict(one) for one in foreseen]
         refusal = None if misfit is None else error_document(misfit)
-        print_json(context.out, "weft.plan/1", steps=steps, warnings=[*loaded.warnings, *misfits], refusal=refusal)
+        print_json(context.out, "weft.plan/1", steps=steps, warnings=[*loaded.warnings, *here], refusal=refusal)
         return 0 if misfit is None else misfit.exit_code
-    warn(context, misfits)
+    warn(context, here)
     heads: tuple[str, ...] = ("STEP", "WILL", "WHY")
     rows: list[tuple[str, ...]] = [
         (one_line(one.step, 60), _WILL[one.outcome], one_line(one.reason, 300)) for one in foreseen

@@ -147,6 +147,7 @@ class RunSpec(Struct, frozen=True):
     are the folders that contain the outputs. `host` is open while the run is active. The controller of the job gets
     `requests` at its start, by name and payload. With `sharing` its slots come from the machine, not from those of the
     session. With `history`, the fingerprint of its work, what its vertices used is kept for later runs of the same.
+    `named_files` returns, for a run that goes on, the files that the commands of each step name.
     """
 
     graph: LogicalGraph
@@ -167,3 +168,4 @@ class RunSpec(Struct, frozen=True):
     requests: Sequence[tuple[str, Any]] = ()
     sharing: SharingSpec | None = None
     history: str = ""
+    named_files: Callable[[], Mapping[str, CommandFiles]] = dict

@@ -407,6 +407,12 @@ class SqlContext:
         with self._lock:
             return any((now := self._known(name)) and self._tables[now] is not was for name, was in tables.items())
 
+    def stamped(self, names: Iterable[str]) -> list[tuple[FileTable, object]]:
+        """Return the tables in files of this machine, with their stamps at the last look at them."""
+        with self._lock:
+            listed = [self._listed[name] for name in names if name in self._listed]
+        return [(one.table, one.stamp) for one in listed if one.stamp is not None]
+
     # ------------------------------------------------------------------------------------------------------- statements
 
     def _is_there(self, statement: Statement) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.frontends.sql.expressions import identifier, literal, literal_list
 from weft.model.errors import DefinitionError
+from weft.queries.remarks import warn_user
 from weft.store.filesystems import is_url
 from weft.store.remote import shown
 
@@ -128,11 +128,10 @@ def _warn_of_two(
                 continue
             option = "dateformat" if " " not in taken else "timestampformat"
             place = literal(table.files[0]) if len(table.files) == 1 else literal_list(table.files)
-            warnings.warn(
+            warn_user(
                 f"table {table.name}: column {name} is read as {taken}, and all its values would be dates as {other} "
                 f"too: {row[0]}. If that is right, read the text by its form, in a granted folder: "
                 f"FROM read_csv({place}, {option} = {literal(other)})",
-                UserWarning,
                 stacklevel=2,
             )
             return

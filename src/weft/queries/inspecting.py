@@ -8,8 +8,7 @@ import gzip
 import io
 import re
 import threading
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -18,11 +17,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeVar
 import duckdb
 
 from weft.frontends.sql.expressions import identifier, literal, literal_list
-from weft.frontends.sql.mistakes import unreadable
+from weft.frontends.sql.mistakes import other_columns, unreadable
 from weft.model.errors import DefinitionError
 from weft.model.wording import counted
 from weft.queries.advice import misfit_hint
 from weft.queries.dates import CsvForm, with_one_order
+from weft.queries.remarks import warn_user
 from weft.store.filesystems import is_url
 from weft.store.remote import opened, shown
 
@@ -38,6 +38,9 @@ LOOKED_AT: Final = 20_480
 EXACT: Final = 1 << 53
 """Up to here each integer is a DOUBLE."""
 _SEPARATORS: Final = ",;\t|"
+_SAMPLED: Final = 100
+"""The lines of a CSV file in which decimal commas are looked for."""
+_DECIMAL_COMMA: Final = re.compile(r"\s*[-+]?\d+(?:\.\d{3})*,\d+\s*")
 _NO_QUOTE: Final = "(empty)"
 """How DuckDB tells of a CSV file without quotes in the lines that it looked at."""
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
@@ -68,7 +71,7 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
         if table.reader == "read_parquet":
             made = _of_one_kind(table, connection)
             rows = connection.sql(f"FROM {made.rows_of(made.files if made.hive or made.merged else made.files[:1])}")
-            _warn_of_renamed(rows.columns)
+            _warn_of_renamed(rows.columns, lambda: _parquet_names(connection, made.files[0]))
             made = made.with_columns(dict(zip(rows.columns, map(str, rows.types), strict=True)))
         else:
             found, forms = _check_lines(table, connection) if table.reader == "read_csv" else (table, [])
@@ -206,11 +209,12 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tup
     In files without quotes in their first lines, later ones are quotes: programs write them where a value needs them.
     DefinitionError: lines have unequal numbers of values, or a file is UTF-16.
     """
-    told = False
+    told = commas = False
     forms = []
     quotes = set()
     for file in table.files:
-        _check_encoding(table, file)
+        if not is_url(file):  # else it is fetched to look at it if something is wrong
+            _check_encoding(table, file)
         try:
             row = connection.execute(
                 "SELECT Delimiter, SkipRows, HasHeader, Columns, Quote, DateFormat, TimestampFormat "
@@ -226,6 +230,13 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tup
         quotes.add(quote)
         forms.append(CsvForm({column["name"]: column["type"] for column in columns}, dates, times))
         names = [column["name"] for column in columns]
+        if len(table.files) > 1 and not skipped and not has_header:
+            _check_not_empty(table, file)
+        if separator == ";" and has_header and not (skipped or commas):
+            texts = {name for name, of in forms[-1].types.items() if of == "VARCHAR"}
+            commas = bool(texts) and _warn_of_decimal_commas(table, file, texts)
+        if is_url(file) and any("\0" in name for name in names):
+            _check_encoding(table, file)
         if len(names) == 1 and (inner := next((one for one in _SEPARATORS if one in names[0]), "")):
             _check_lengths(table, file, inner)
         if not skipped:
@@ -241,19 +252,16 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tup
         if not has_header or any(one == other > 1 for one, other in pairwise(lengths)):
             _check_lengths(table, file, separator, skipped)
             raise _unequal(table, file, f"the first {counted(skipped, 'line')}, and those behind", skipped)
-        warnings.warn(
+        warn_user(
             f"table {table.name}: {_no_rows(skipped)} of {_place(file)}, where lines have "
             f"{counted(len(names), 'value')} later: {next(filter(None, left_out))!r}",
-            UserWarning,
             stacklevel=2,
         )
     return replace(table, quote='"' if quotes <= {'"', _NO_QUOTE} else ""), forms
 
 
 def _check_encoding(table: FileTable, file: str) -> None:
-    """DefinitionError: a file of this machine is UTF-16, which DuckDB may take for texts with NUL in them."""
-    if is_url(file):
-        return
+    """DefinitionError: a file is UTF-16, which DuckDB may take for texts with NUL in them."""
     with _bytes(file) as data:
         first = data.read(2)
     little = first == codecs.BOM_UTF16_LE or first[1:] == b"\0"
@@ -261,10 +269,39 @@ def _check_encoding(table: FileTable, file: str) -> None:
         return
     hint = "Write the file as UTF-8"
     if little:  # the only order of bytes that DuckDB reads
-        hint += f", or read it by the text, in a granted folder: FROM read_csv({literal(file)}, encoding = 'utf-16')"
+        read = f"FROM read_csv({literal(_place(file))}, encoding = 'utf-16')"
+        hint += f", or read it by the text, in a granted folder: {read}"
     raise DefinitionError(
-        f"the table {table.name} cannot be read: {file} is UTF-16 by its first bytes, and not UTF-8", hint=f"{hint}."
+        f"the table {table.name} cannot be read: {_place(file)} is UTF-16 by its first bytes, and not UTF-8",
+        hint=f"{hint}.",
     )
+
+
+def _check_not_empty(table: FileTable, file: str) -> None:
+    """DefinitionError: a file among others has no line, not even a header."""
+    with _bytes(file) as data:
+        if data.read(1):
+            return
+    raise DefinitionError(
+        f"the table {table.name} cannot be read: {_place(file)} is empty, and other files have columns",
+        hint="Leave the file out, or write a header into it.",
+    )
+
+
+def _warn_of_decimal_commas(table: FileTable, file: str, names: Set[str]) -> bool:
+    """Tell which columns, of those that are texts, have numbers with decimal commas alone; return whether some have."""
+    with _text(file) as text:
+        rows = list(csv.DictReader(islice(text, _SAMPLED), delimiter=";"))
+    values = {name: [row[name] for row in rows if row.get(name)] for name in sorted(names)}
+    found = [name for name, own in values.items() if own and all(map(_DECIMAL_COMMA.fullmatch, own))]
+    if found:
+        warn_user(
+            f"table {table.name}: numbers with decimal commas, such as {values[found[0]][0]!r}, are texts in "
+            f"{', '.join(found)} of {_place(file)}. To have numbers, read the file by the text, in a granted folder: "
+            f"FROM read_csv({literal(_place(file))}, decimal_separator = ',')",
+            stacklevel=2,
+        )
+    return bool(found)
 
 
 def _warn_of_no_header(table: FileTable, file: str, separator: str) -> None:
@@ -277,20 +314,21 @@ def _warn_of_no_header(table: FileTable, file: str, separator: str) -> None:
     values = next(csv.reader([line], delimiter=separator), [])
     if not all(values) or len({*values}) < len(values):
         return
-    warnings.warn(
+    warn_user(
         f"table {table.name}: the first line of {_place(file)} is taken for a row, and columns are named column0 and "
         f"so on: {line.strip()!r}. If it is a header, read the file by the text, in a granted folder: "
         f"FROM read_csv({literal(_place(file))}, header = true)",
-        UserWarning,
         stacklevel=2,
     )
 
 
 def _check_lengths(table: FileTable, file: str, separator: str, skipped: int = 0) -> None:
-    """DefinitionError: a line of a CSV file has not as many values as its first one.
+    """DefinitionError: a line of a CSV file has not as many values as its first one, or a file at a URL is UTF-16.
 
     DuckDB would not divide lines, or not read the first `skipped` ones.
     """
+    if is_url(file):
+        _check_encoding(table, file)
     with _text(file) as text:
         lines = csv.reader(islice(text, LOOKED_AT), delimiter=separator)
         head = next(lines, [])
@@ -356,12 +394,22 @@ def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection, for
     if table.reader == "read_csv" and len(table.files) > 1 and not table.hive:
         _check_csv_names(table, connection, types)
     table = with_one_order(table, connection, forms, types)
+    days = {name for name in types if _in_days(own, name)}
     if any(map(is_url, table.files)):  # they would be fetched twice
-        return table
+        if not (table.hive or table.merged):
+            _check_case(table, own)
+        return replace(table, types=tuple(dict.fromkeys(sorted(days), "TIMESTAMP").items()))
     types = {name: of for name, of in types.items() if name not in _folder_columns(table)}
     if table.reader == "read_json":
         return _of_all_json(table, connection, types)
-    return _of_all_csv(table, connection, types, {name for name in types if _in_days(own, name)})
+    return _of_all_csv(table, connection, types, days & types.keys())
+
+
+def _check_case(table: FileTable, own: Sequence[Mapping[str, str]]) -> None:
+    """DefinitionError: the names of columns in CSV files differ in case, which a query over them would refuse."""
+    for file, names in zip(table.files, own, strict=bool(own)):
+        if missing := [name for name in own[0] if name not in names]:
+            raise other_columns(table.name, _place(table.files[0]), _place(file), missing)
 
 
 def _in_days(own: Sequence[Mapping[str, str]], name: str) -> bool:
@@ -398,10 +446,9 @@ def _of_all_csv(
     if empty and (
         lost := _found(connection, read, {name: f"{identifier(name)} = ''" for name in types if name not in values})
     ):
-        warnings.warn(
+        warn_user(
             f'table {table.name}: "" is NULL in all columns, also in the texts {", ".join(lost)}, since it stands '
             f"in {', '.join(empty)}, which has no texts. Write missing values as nothing, without quotes",
-            UserWarning,
             stacklevel=2,
         )
     table = replace(table, quoted_nulls=bool(empty), types=tuple(named.items()))
@@ -517,22 +564,45 @@ def warn_of_case(names: Iterable[str]) -> None:
             _warn_of_case(first, name, f"{name}_1")
 
 
-def _warn_of_renamed(names: Sequence[str]) -> None:
+def _warn_of_renamed(names: Sequence[str], names_of_data: Callable[[], Sequence[str]] | None = None) -> None:
     """Warn of columns whose names differ only in case; `names` are those that DuckDB gives: a later one has a number.
 
-    Columns that are equal in case too have names of the same letters.
+    Columns that are equal in case too have names of the same letters. `names_of_data` returns the names in the data,
+    in the same order: a column may be called so there.
     """
     first = {name.lower(): name for name in reversed(names)}
+    renamed = []
     for name in names:
         own, line, number = name.rpartition("_")
         if line and number.isdigit() and own not in names and own.lower() in first:
-            _warn_of_case(first[own.lower()], own, name)
+            renamed.append((first[own.lower()], own, name))
+    if renamed and names_of_data is not None:
+        data = names_of_data()
+        first |= {name.lower(): name for name in reversed(data) if data.count(name) == 1}
+        given = {name.lower(): name for name in reversed(names)}
+        renamed = [
+            (one if (one := first[own.lower()]) != own else given[own.lower()], own, name)
+            for own, name in zip(data, names, strict=False)
+            if own != name and data.count(own) == 1
+        ]
+    for words in renamed:
+        _warn_of_case(*words)
+
+
+def _parquet_names(connection: duckdb.DuckDBPyConnection, file: str) -> list[str]:
+    """Return the names of the columns of a Parquet file as they stand in it."""
+    rows = connection.execute("SELECT name, num_children FROM parquet_schema($1) ORDER BY column_id", [file]).fetchall()
+    found, left = [], 0  # of a tree in the order of its parts, the root first
+    for name, parts in rows[1:]:
+        if not left:
+            found.append(name)
+        left += (parts or 0) - (1 if left else 0)
+    return found
 
 
 def _warn_of_case(first: str, later: str, renamed: str) -> None:
-    warnings.warn(
+    warn_user(
         f"the columns {first} and {later} differ only in case, which SQL does not tell apart: {later} is {renamed} in "
         "queries. Rename one of them in the data",
-        UserWarning,
         stacklevel=3,
     )

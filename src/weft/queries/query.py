@@ -6,8 +6,7 @@ import os
 import re
 import sys
 import threading
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -28,7 +27,7 @@ from weft.frontends.sql.mistakes import keyboard_interrupts, mistake
 from weft.frontends.sql.narrowing import narrowed
 from weft.frontends.sql.relations import Scan, children, scans
 from weft.frontends.sql.stages import cut
-from weft.frontends.sql.tables import ViewTable
+from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.frontends.sql.text import name_of
 from weft.graph.builder import Graph
 from weft.graph.logical import Retry
@@ -39,9 +38,10 @@ from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, to_pandas, with_own_names
 from weft.queries.hugeints import as_decimals
+from weft.queries.remarks import warn_user
 from weft.queries.statements import tokens
 from weft.queries.streaming import in_bubbles, widths
-from weft.queries.texts import NO_ARROW, NO_CSV, NO_JSON, any_within, selected, with_texts
+from weft.queries.texts import NO_ARROW, NO_CSV, NO_JSON, any_within, finite_json, selected, with_texts
 from weft.queries.writing import replaced
 from weft.runtime import arguments
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.stages import QueryPlan
-    from weft.frontends.sql.tables import FileTable, TableSplits
+    from weft.frontends.sql.tables import TableSplits
     from weft.graph.builder import VertexHandle
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import TaskContext, TaskInput
@@ -137,6 +137,10 @@ class QueryHome(Protocol):
         """Whether one of these tables of the context has another table of its name in its place."""
         ...
 
+    def stamped(self, names: Iterable[str]) -> Sequence[tuple[FileTable, object]]:
+        """Return the tables of the context in files of this machine, with their stamps at the last look at them."""
+        ...
+
     def files(self, name: str) -> FileTable:
         """Return the Parquet files of a table that was planned."""
         ...
@@ -176,19 +180,23 @@ class Query:
         self._reading: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
         self._mistaken: WeftError | None = None  # what the task that ran the whole query found wrong with its text
-        self._described = self._check(variable)
+        self._stamped = [*_stamped(tables), *home.stamped(known)]
+        self._described = self._check(variable, known)
 
     @property
     def _tables(self) -> Mapping[str, SqlTable]:
         """The tables that the context has not, or no longer has under the name that the query was made with."""
         return {**self._known, **self._own} if self._home.replaced(self._known) else self._own
 
-    def _check(self, variable: Variables) -> list[tuple[str, str]]:
-        """Return the columns with their types; SqlError: the query cannot run."""
+    def _check(self, variable: Variables, known: Mapping[str, SqlTable]) -> list[tuple[str, str]]:
+        """Return the columns with their types; SqlError: the query cannot run.
+
+        Tables that are `known` have the columns that the context has found in their files last.
+        """
         tables = self._tables
         if not self._parameters:
             with (
-                self._home.checking(self.text, tables, self._known) as connection,
+                self._home.checking(self.text, tables, known) as connection,
                 suppress(duckdb.Error),  # DESCRIBE tells the place
             ):
                 found = connection.sql(self.text)  # binds the query, and does not optimise it
@@ -228,13 +236,35 @@ class Query:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns; several can have the same."""
-        return [name for name, _ in self._described]
+        """The names of the columns; several can have the same.
+
+        They are those of the rows, and before the query has run of its files as they are now; SqlError: it cannot run.
+        """
+        self._look()
+        return self._names
 
     @property
     def types(self) -> list[str]:
-        """The type of each column, in the order of `columns`."""
+        """The type of each column, in the order of `columns`; SqlError as there."""
+        self._look()
         return [of for _, of in self._described]
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for name, _ in self._described]
+
+    def _look(self) -> None:
+        """Look at the columns again if the query has not run, and files that it reads have been written since."""
+        if self._rows is not None:
+            return
+        if any(stamp != table.stamp() for table, stamp in self._stamped):
+            self._described = self._check(no_variable, {})
+
+    def _begin(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        """Begin to run the whole query with a connection, and return this; the columns are those of its rows."""
+        connection.execute(self.text, self._parameters)
+        self._described = [(name, str(of)) for name, of, *_ in connection.description or ()]
+        return connection
 
     @property
     def own_columns(self) -> list[str]:
@@ -246,12 +276,11 @@ class Query:
     def file_columns(self) -> list[str]:
         """Return the names of the columns in a file, which are `own_columns`; a warning tells of the changed ones."""
         own = self.own_columns
-        changed = [f"{was} as {name}" for was, name in zip(self.columns, own, strict=True) if was != name]
+        changed = [f"{was} as {name}" for was, name in zip(self._names, own, strict=True) if was != name]
         if changed:
-            warnings.warn(
+            warn_user(
                 f"the query has columns of one name, and the file has {', '.join(changed)}; to choose the names, "
                 "rename the columns with AS",
-                UserWarning,
                 stacklevel=3,
             )
         return own
@@ -267,7 +296,7 @@ class Query:
             rows = as_decimals(self._exact())
             foreign = special(rows.schema)
             self._arrow = (
-                self._over(rows, lambda found: found.to_arrow_table(), NO_ARROW).rename_columns(self.columns)
+                self._over(rows, lambda found: found.to_arrow_table(), NO_ARROW).rename_columns(self._names)
                 if foreign
                 else rows
             )
@@ -296,8 +325,8 @@ class Query:
     def _typed(self, at: Sequence[int] | None = None) -> list[tuple[str, DuckDBPyType]]:
         """Return the columns with their types as DuckDB has them, or those at some places."""
         with plain() as connection:
-            found = connection.sql(f"SELECT {', '.join(f'CAST(NULL AS {of})' for of in self.types)}")
-            columns = list(zip(self.columns, found.types, strict=True))
+            found = connection.sql(f"SELECT {', '.join(f'CAST(NULL AS {of})' for _, of in self._described)}")
+            columns = list(zip(self._names, found.types, strict=True))
         return columns if at is None else [columns[place] for place in at]
 
     def pandas(self) -> Any:
@@ -323,7 +352,7 @@ class Query:
 
     def _refuse(self, schema: pa.Schema, is_one: Callable[[pa.DataType], bool], who: str) -> None:
         """SqlError: a column has a type for which `is_one` is true, itself or at any depth."""
-        for name, of, made in zip(self.columns, self.types, schema.types, strict=True):
+        for (name, of), made in zip(self._described, schema.types, strict=True):
             if any_within(made, is_one):
                 raise SqlError(
                     f"column {name} is {of}: {who} no such type", hint=f"Cast it: {identifier(name)}::VARCHAR."
@@ -364,9 +393,7 @@ class Query:
         with keyboard_interrupts(), self._home.cursor(self._tables) as connection:
             self._reading = connection
             try:
-                yield interruptible_call(
-                    connection, lambda: connection.execute(self.text, self._parameters).to_arrow_reader(rows)
-                )
+                yield interruptible_call(connection, lambda: self._begin(connection).to_arrow_reader(rows))
             except duckdb.Error as error:
                 raise self._mistake(error) from None
             except OSError as error:  # so Arrow passes on what DuckDB meets between two batches
@@ -400,7 +427,7 @@ class Query:
                 with plain() as connection:
                     connection.register(ROWS, reader.__arrow_c_stream__())  # a reader with equal names is refused
                     plainly = connection.execute(selected(ROWS, self._typed(), texts)).to_arrow_reader(rows)
-                    yield from (batch.rename_columns(self.columns) for batch in plainly)
+                    yield from (batch.rename_columns(self._names) for batch in plainly)
             else:
                 yield from reader
 
@@ -414,8 +441,9 @@ class Query:
         import pyarrow.parquet
 
         place = os.fspath(path)
-        self._refuse(self.schema(), lambda of: of == _INTERVAL or pa.types.is_union(of), "a Parquet file of Arrow has")
         columns = self.file_columns()
+        own = self._schema(NO_ARROW, self._names)
+        self._refuse(own, lambda of: of == _INTERVAL or pa.types.is_union(of), "a Parquet file of Arrow has")
         with ExitStack() as undo:
             target = undo.enter_context(replaced(place))
             writer = undo.enter_context(pyarrow.parquet.ParquetWriter(target, self._schema(NO_ARROW, columns)))
@@ -426,7 +454,7 @@ class Query:
         """Write the rows to a file as an array of JSON objects, in batches; `path` may be a URL of fsspec.
 
         A path that ends in `.jsonl` or `.ndjson`, also before the end of a compression, gets an object in each line.
-        Columns of one name get numbers, as `file_columns` has them.
+        Columns of one name get numbers, as `file_columns` has them. NaN and infinities, which JSON has not, are null.
 
         `compression` is "none", "gzip", "zstd" or "auto", by the end of the path. UsageError: another one. An earlier
         file stays until all rows are written.
@@ -445,7 +473,7 @@ class Query:
             before, between, end = (b"", b"", b"") if lines else (b"[\n\t", b",\n\t", b"\n]\n")
             for batch in objects.to_arrow_reader(BATCH_ROWS):
                 for text in batch.column(0).to_pylist():
-                    file.write(before + text.encode() + (b"\n" if lines else b""))
+                    file.write(before + finite_json(text).encode() + (b"\n" if lines else b""))
                     before = between
             file.write(b"[\n]\n" if before == b"[\n\t" else end)
 
@@ -483,7 +511,7 @@ class Query:
             rows -= found[-1].num_rows
             if rows <= 0:
                 break
-        return pa.Table.from_batches(found) if found else self.schema().empty_table()
+        return pa.Table.from_batches(found) if found else self._schema(NO_ARROW, self._names).empty_table()
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {of}" for name, of in self._described)
@@ -606,14 +634,12 @@ class Query:
             with database() as connection:
                 tables = [nothing(connection, columns)]
         table = pa.concat_tables(tables)
-        return table.rename_columns(self.columns), results
+        return table.rename_columns(self._names), results
 
     def _whole(self, ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> pa.Table:
         with self._home.connected(self._tables) as connection:
             try:
-                return interruptible(
-                    ctx, connection, lambda: connection.execute(self.text, self._parameters).to_arrow_table()
-                )
+                return interruptible(ctx, connection, lambda: self._begin(connection).to_arrow_table())
             except duckdb.Error as error:
                 if isinstance(error, _OF_TEXT) or of_text(str(error)):
                     self._mistaken = self._mistake(error)
@@ -631,6 +657,13 @@ def plain() -> duckdb.DuckDBPyConnection:
         if not _plain:
             _plain.append(open_database(lossless=False))
         return _plain[0].cursor()
+
+
+def _stamped(tables: Mapping[str, SqlTable]) -> Iterator[tuple[FileTable, object]]:
+    """Yield the tables in files of this machine with their stamps."""
+    for table in tables.values():
+        if isinstance(table, FileTable) and (stamp := table.stamp()) is not None:
+            yield table, stamp
 
 
 def rows_named(columns: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ import glob
 import os
 import re
 import sys
-import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, Us
 from weft.model.suggestions import nearest
 from weft.model.wording import type_of
 from weft.queries.inspecting import warn_of_case
+from weft.queries.remarks import warn_user
 from weft.store.filesystems import is_url
 from weft.store.remote import matching, shown, stamp_at
 
@@ -353,10 +353,9 @@ def _from_pandas(source: Any) -> pa.Table:
         raise DefinitionError(f"the data frame is no table: column {sparse[0]!r} is sparse", hint=hint)
     if has_own_index(source):
         names = ", ".join(repr(name) for name in source.index.names if name is not None)
-        warnings.warn(
+        warn_user(
             f"the index{names and ' '}{names} of the data frame is no column of the table; to keep it, give "
             "frame.reset_index()",
-            UserWarning,
             stacklevel=2,
         )
     kept = source.copy(deep=not lazy)

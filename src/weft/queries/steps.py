@@ -19,6 +19,7 @@ from weft.frontends.sql.tables import FileTable
 from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
 from weft.model.resources import Resources
 from weft.queries.context import SqlContext
+from weft.queries.remarks import collected
 from weft.queries.sources import file_table, reader_of
 from weft.queries.statements import tokens
 
@@ -35,7 +36,7 @@ _OF_ITEM: Final = (
 
 
 def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, Any]:
-    """Run the query of a step (style TASK); return its columns.
+    """Run the query of a step (style TASK); return its columns and its warnings.
 
     TaskError: the query is wrong, or fails. RunCancelledError: the step was stopped, also in the middle of its query.
     """
@@ -44,7 +45,7 @@ def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, A
     try:
         text = _text(options, str(params["folder"]))
         output = _output(options, params["outputs"])
-        with SqlContext(allow=[]) as context:
+        with SqlContext(allow=[]) as context, collected() as warnings:
             for table, path in _tables(options, params["inputs"]).items():
                 context.register(table, _file(table, path))
             values = {key: value for key, value in params["parameters"].items() if f"${key}" in _asked(text)}
@@ -54,7 +55,8 @@ def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, A
         raise
     except WeftError as error:
         raise TaskError(error.message, task=name, hint=error.hint) from None
-    return {"columns": [{"name": name, "type": of} for name, of in zip(query.own_columns, query.types, strict=True)]}
+    columns = [{"name": name, "type": of} for name, of in zip(query.own_columns, query.types, strict=True)]
+    return {"columns": columns, "warnings": warnings}
 
 
 def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:

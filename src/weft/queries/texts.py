@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ NO_JSON: Final = NO_ARROW | {"blob", "interval"}
 """Types that a JSON document has not, and that Python has in a notation of its own or without months."""
 NO_CSV: Final = NO_JSON | {"array", "list", "map", "struct", "union", "variant"}
 """Types that a CSV file has not."""
+_TEXTS_AND_NOT_FINITE: Final = re.compile(r'("(?:[^"\\]|\\.)*")|-?(?:NaN|Infinity)')
 
 
 def with_texts(of: DuckDBPyType, texts: Collection[str]) -> str:
@@ -49,6 +51,13 @@ def selected(table: str, columns: Sequence[tuple[str, DuckDBPyType]], texts: Col
         for place, cast, (name, _) in zip(places, casts, columns, strict=True)
     )
     return f"SELECT {values} FROM {table} AS {table}({', '.join(places)})"
+
+
+def finite_json(text: str) -> str:
+    """Return a JSON text of DuckDB with null in place of `NaN` and of infinities, which JSON has not."""
+    if "NaN" not in text and "Infinity" not in text:
+        return text
+    return _TEXTS_AND_NOT_FINITE.sub(lambda found: found[1] or "null", text)
 
 
 def any_within(of: pa.DataType, is_one: Callable[[pa.DataType], bool]) -> bool:

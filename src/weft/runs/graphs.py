@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec import Struct
 
@@ -19,8 +21,8 @@ from weft.runs.active import RunEvents
 from weft.runs.listing import open_catalog
 from weft.runs.opening import open_run
 from weft.runs.reading import read_run, record_interruption
-from weft.runs.reopening import continue_clock, own_again, refuse_resume, reopen_run
-from weft.store.state import GRAPH_DIGEST
+from weft.runs.reopening import continue_clock, own_again, refuse_resume, reopen_run, shown_path
+from weft.store.state import GRAPH_DIGEST, read_description
 
 if TYPE_CHECKING:
     from weft.graph.logical import LogicalGraph
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from weft.runtime.session import EngineSession
     from weft.store.filesystems import Copy
     from weft.store.state import StateRoot
+
+
+_CODE: Final = "code"
+"""The key of `run.json` with the digests of the files whose functions are in the graph by value."""
 
 
 class GraphSource(Struct):
@@ -63,7 +69,8 @@ class GraphSource(Struct):
         file = str(script.absolute()) if script.is_file() else ""
         paths = [str(Path(path).absolute()) for path in sys.path]
         digest = sha256(self.data).hexdigest()
-        about = {"paths": paths, GRAPH_DIGEST: digest, **self.about}
+        code = _code_inside(self.data, file) if file else {}
+        about = {"paths": paths, GRAPH_DIGEST: digest, _CODE: code, **self.about}
         steps = list(self.graph.vertices)
         return RunSpec(
             self.graph,
@@ -137,5 +144,33 @@ def resume_graph(
     if plan is not None and plan.ended and plan.recovered is not None:
         run.show(session)
     else:
+        _tell_of_edited_code(path, before.file, events.note)
         run.start(session)
     return run
+
+
+def _code_inside(data: bytes, script: str) -> dict[str, str]:
+    """Return the digests of the script and the modules beside it whose code is in a pickle, which names their files."""
+    folder, installed = f"{os.path.dirname(script)}{os.sep}", f"{os.sep}site-packages{os.sep}"
+    named = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    files = {script, *(file for file in named if file.startswith(folder) and installed not in file)}
+    found = {file: _digest_of(file) for file in sorted(files) if os.fsencode(file) in data}
+    return {file: digest for file, digest in found.items() if digest}
+
+
+def _digest_of(file: str) -> str:
+    """Return the digest of a file, "" if it cannot be read."""
+    try:
+        return sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _tell_of_edited_code(folder: Path, script: str, note: Callable[[str], None]) -> None:
+    """Note the files that have changed since a run took functions from them, which run as they were."""
+    for file, digest in read_description(folder).get(_CODE, {}).items():
+        if _digest_of(file) not in ("", digest):
+            note(
+                f"{shown_path(file)} has changed since {folder.name} began, and the run goes on with its functions as "
+                f"they were; for a new run: python {shlex.quote(shown_path(script))}"
+            )

@@ -116,8 +116,8 @@ def resume_files(
     source = source.at(many_machines=session.executor.tuning.many_machines)
     again: Mapping[str, str] = {}
     described = read_description(folder)
-    if file is None:
-        _tell_of_edited_file(folder.name, described, events.note)
+    if file is None and source.is_edited(described):
+        _tell_of_edited_file(before, events.note)
     if file is not None or overrides:
         revised = source.revise(held, described, file, overrides, events.note)
         again = _record_revision(held, revised, before, catalog, host.managers)
@@ -128,6 +128,7 @@ def resume_files(
     if elsewhere:  # the warnings of its begin were those of another place
         for warning in spec.warnings:
             events.note(warning)
+    named, spec = spec.named_files, replace(spec, named_files=dict)  # it holds what the run does not need
     copies = copies_of.copies(undo, events.note, fetch=file is not None)
     run = reopen_run(
         held,
@@ -146,7 +147,7 @@ def resume_files(
     finished = _finished(before, run, again)
     if finished:
         with host.results(events.note) as results:
-            _tell_of_edited_scripts(before, finished, copies_of.named_files(folder), results, events.note)
+            _tell_of_edited_scripts(before, finished, named(), results, events.note)
     continue_clock(session, run.plan)
     run.start(session)
     return run
@@ -179,33 +180,24 @@ def _tell_of_edited_scripts(
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         used_by = f"{', '.join(names[:_MOST_NAMES])}{more}"
         note(
-            f"{_shown(file)} has changed since {used_by} used it, and {run.id} goes on with the earlier result; "
-            f"for a new one: weft run {shlex.quote(_shown(run.file))}"
+            f"{shown_path(file)} has changed since {used_by} used it, and {run.id} goes on with the earlier result; "
+            f"for a new one: weft run {shlex.quote(shown_path(run.file))}"
         )
 
 
-def _shown(file: str) -> str:
+def shown_path(file: str) -> str:
+    """Return a path as users type it here."""
     return os.path.relpath(file) if file.startswith(f"{os.getcwd()}/") else file
 
 
-def _tell_of_edited_file(run: str, described: Mapping[str, Any], note: Callable[[str], None]) -> None:
-    """Note that the file of a run has another text now than the run, which goes on with its own.
-
-    The text of a Python file is what it built, so that the file itself is never equal to it.
-    """
-    file, text = described.get("file"), described.get("text")
-    if not isinstance(file, str) or not isinstance(text, str) or file.endswith(".py"):
-        return
-    try:
-        now = Path(file).read_bytes()
-    except OSError:
-        return
-    if now != text.encode():
-        name = _shown(file)
-        note(
-            f"{name} has changed since {run} read it, and the run goes on as it was; "
-            f"to go on with the file as it is now: weft resume {run} --file {shlex.quote(name)}"
-        )
+def _tell_of_edited_file(run: RunRecord, note: Callable[[str], None]) -> None:
+    """Note that the file of a run has other work now than the run, which goes on with its own."""
+    name = shown_path(run.file)
+    # A job goes on as it was submitted; see `TrainingSource.revise`.
+    words = f"for a new run of the file as it is now: weft run {shlex.quote(name)}"
+    if not run.of_jobs:
+        words = f"to go on with the file as it is now: weft resume {run.id} --file {shlex.quote(name)}"
+    note(f"{name} has changed since {run.id} read it, and the run goes on as it was; {words}")
 
 
 def refuse_resume(run: RunRecord, alive: bool) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OF_KINDS: Final = (
     *("isolation", "outer_network", "compat", "priority", "queue", "requests", "workers", "gpus"),
-    "without_gpus",
+    *("without_gpus", "tensorboard"),
 )
 """The settings that kinds of steps read; those of files and of the environment they find themselves."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.engine.policy import ManagerFactory
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import CommandFiles, RunSpec, StepInputs
+    from weft.graph.spec import RunSpec, StepInputs
     from weft.runs.reading import RunRecord
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
@@ -80,8 +80,9 @@ class PlannableSource(RunSource, Protocol):
         """Return what a run of training jobs would start; () for other work."""
         ...
 
-    def misfits(self) -> Sequence[str]:
-        """Return which steps can never run on this machine, and why; () for training jobs, whose plans tell it.
+    def warnings_here(self) -> Sequence[str]:
+        """Return warnings about the files of steps, and about steps that can never run on this machine; () for training
+        jobs, whose plans tell it.
 
         Errors are those of the kinds of steps.
         """
@@ -148,8 +149,8 @@ class ResumableSource(RunSource, Protocol):
         """Return what each step of the run in a folder was given, as far as its file says it."""
         ...
 
-    def named_files(self, folder: Path) -> Mapping[str, CommandFiles]:
-        """Return the files that the commands of each step of the run in a folder name."""
+    def is_edited(self, described: Mapping[str, Any]) -> bool:
+        """Return whether the file of a run, whose description is given, has other work now; False: it is not known."""
         ...
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:

@@ -104,7 +104,7 @@ class Sweep:
         self.warnings: Sequence[str] = ()
         """Warnings for the user, before the first run."""
         self.remarks: list[str] = []
-        """What the user should know at the end: names of metrics that no run has."""
+        """What the user should know at the end: warnings of later points, and names of metrics that no run has."""
         self.lock: OwnerLock | None = None
         """The lock of the sweep, which `release` releases; None before it has a file."""
         self._service, self._say = service, say
@@ -114,6 +114,7 @@ class Sweep:
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
         named = (plan.metric, plan.halve, self._condition.metric if self._condition else "")
         self._unseen = {name for name in named if name}
+        self._warned: set[str] = set()
         self._find_runs()
 
     @property
@@ -135,9 +136,9 @@ class Sweep:
             )
         for point in left:
             loaded = self._service.load(self._request(point))
-            self.warnings = self.warnings or loaded.warnings
             if point is left[0]:
                 loaded.check_begin(self._service.state.runs)
+                self.warnings = [*loaded.warnings, *loaded.warnings_here()]
 
     def release(self) -> None:
         """Let another process go on with the sweep. A second call does nothing."""
@@ -152,6 +153,7 @@ class Sweep:
 
     def drive(self, interrupted: Callable[[], str]) -> None:
         """Run all points that have not succeeded. `interrupted` returns why all runs are to be cancelled, or ""."""
+        self._warned.update(self.warnings)
         todo = deque(point for point in self.points if point.state != "succeeded" and point.dropped is None)
         for point in self.points:
             self._judge(point)
@@ -218,6 +220,7 @@ class Sweep:
                 tags = {**parse_tags(request.tags), SWEEP: self.plan.id, POINT: str(number)}
                 labels = RunLabels(tags, request.note)
                 run = self._service.submit(source, events=events, labels=labels)
+                self._warn(run.spec.warnings)
         except WeftError as error:
             point.state, point.message = "failed", error.message
             self._tell(point)
@@ -226,6 +229,14 @@ class Sweep:
         self._active[number] = run
         self._tell(point)
         run.when_settled(lambda: self._ended.put(number))
+
+    def _warn(self, warnings: Sequence[str]) -> None:
+        """Say the warnings of a run that no point had before."""
+        for text in warnings:
+            if text not in self._warned:
+                self._warned.add(text)
+                self.remarks.append(text)
+                self._say(f"warning: {text}")
 
     def _watch(self, point: SweepPoint) -> None:
         """Look at what a running point has reported so far."""

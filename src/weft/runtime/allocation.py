@@ -165,7 +165,7 @@ class Allocation:
                 reason = self.pool.why_no_worker(job, now)
             found.append(replace(wait, text=f"{wait.text}; {reason}") if reason else wait)
         if shared is not None and (paused := shared.paused()):
-            found.append(Wait(name, SLOTS, f"has made room for another run; {paused}"))
+            found.append(Wait(name, SLOTS, paused))
         return tuple(found)
 
     def serve(self) -> list[tuple[str, Event]]:

@@ -62,7 +62,7 @@ class MachineSlots:
         self._changes: deque[Any] = deque()
         self._asked: dict[int, _Asked] = {}
         self._parked: SlotClaim | None = None
-        self._parked_reason = ""
+        self._parked_reason = self._made_room_for = ""
         self._told = self._readmitted = self._ended = False
         self._free: list[int] = []
         self._known = BESIDE
@@ -128,7 +128,7 @@ class MachineSlots:
     def paused(self) -> str:
         """See `SharedSlots.paused`."""
         with self._lock:
-            return self._parked_reason
+            return self._parked_reason and f"has made room for {self._made_room_for}; {self._parked_reason}"
 
     def end(self) -> None:
         """See `SharedSlots.end`."""
@@ -169,7 +169,7 @@ class MachineSlots:
         with self._lock:
             leaving = next((one for one in own.values() if one.state == LEAVING), None)
             if leaving is not None and not self._told:
-                self._told = True
+                self._told, self._made_room_for = True, leaving.by
                 requests.append((PREEMPT, {"by": leaving.by}))
             for request, asked in self._asked.items():
                 asked.claim = own[asked.claim.id]

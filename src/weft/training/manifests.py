@@ -231,17 +231,22 @@ def _node(value: Any) -> yaml.Node:
 
 
 def of_arguments(error: JobFileError) -> JobFileError:
-    """Return the error of a job's text with arguments in place of lines and fields."""
-    lines = []
+    """Return the error of a job's text with arguments in place of lines and fields.
+
+    An argument stands in several fields, as requests and limits: its mistakes are told once.
+    """
+    found: dict[str, str] = {}
+    message = ""
     for line in error.message.splitlines():
-        found = _PLACE.match(line)
-        if found is None:
-            lines.append(line)
-            continue
-        argument = _argument_of(found[1] or "")
-        lines.append(f"{argument}: {found[2]}" if argument else found[2])
+        place = _PLACE.match(line)
+        if place is not None or not found:
+            argument, text = (_argument_of(place[1] or ""), place[2]) if place is not None else ("", line)
+            message = f"{argument}: {text}" if argument else text
+            found.setdefault(message, "")
+        elif line not in found[message]:
+            found[message] += f"\n{line}"
     hint = "" if f" mistakes in {SOURCE}" in error.hint else error.hint
-    return JobFileError("\n".join(lines), file=SOURCE, hint=hint)
+    return JobFileError("\n".join(f"{text}{more}" for text, more in found.items()), file=SOURCE, hint=hint)
 
 
 def _argument_of(path: str) -> str:

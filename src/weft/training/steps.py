@@ -12,7 +12,7 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -115,6 +115,7 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
         "run": ended.run_id,
         "jobs": _conditions(ended.folder),
         **_opened(ended.folder, options, spread=session is not None),
+        "spoilt": _scaled(ended.folder),
     }
 
 
@@ -127,6 +128,12 @@ def _opened(run: Path, options: Mapping[str, Any], *, spread: bool) -> dict[str,
         return {"opened": None}
     said = as_dict(opened)
     return {"opened": function.without_code(said) if _FUNCTION[0] in options else said, "began": began}
+
+
+def _scaled(run: Path) -> str:
+    """Return that the jobs of a run had other replicas than those of their file, which the key of a result has."""
+    found = [f"{name}={count}" for job in read_status(run) for name, count in job.get("scaled", {}).items()]
+    return f"weft scale changed the replicas ({', '.join(found)}); to keep one, write them in the job" if found else ""
 
 
 def _surroundings(params: Mapping[str, Any], name: str, files: JobFile, *, traced: bool) -> StepSurroundings:
@@ -307,9 +314,21 @@ def check(options: Mapping[str, Any]) -> Complaints:
     try:
         _jobs_of(_plausible(options), ".", ".", "job")
     except (JobFileError, UsageError) as error:
-        lines = f"{error.message}. {error.hint}" if error.hint else error.message
-        return tuple((_option_of(line, options), line) for line in lines.splitlines())
+        told = error.message.removeprefix(f"{error.file}: ") if isinstance(error, JobFileError) else error.message
+        told = f"{told}\n    {error.hint}" if error.hint else told
+        return tuple((_option_of(text, options), text) for text in _with_hints(told.splitlines()))
     return ()
+
+
+def _with_hints(lines: Iterable[str]) -> list[str]:
+    """Return mistakes as one line each; the lines of a hint are indented."""
+    found: list[str] = []
+    for line in lines:
+        if found and line.startswith(" "):
+            found[-1] = f"{found[-1]}. {line.strip()}"
+        else:
+            found.append(line)
+    return found
 
 
 def _wrong_places(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -402,7 +421,7 @@ def spreads(options: Mapping[str, Any], folder: str) -> bool:
 def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
     """Read the jobs before a run; return their warnings. Errors as of `weft run FILE` before the run."""
     files, file = _jobs_of(_plausible(options), folder, cwd, "job")
-    return _source(files, file, folder).examine()
+    return _source(files, file, folder, _given(options, {})).examine()
 
 
 def unseen(options: Mapping[str, Any], folder: str, cwd: str, settings: Mapping[str, Any]) -> str:

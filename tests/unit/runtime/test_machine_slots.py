@@ -164,7 +164,7 @@ def test_a_run_of_lower_priority_makes_room_and_is_admitted_again(runs):
     give_back(low, first)
     second = high_loop.granted(1)
     low_loop.wait(low.paused)
-    assert low.paused() == "needs 2 cores at once, 1 are free; high (priority 5) holds 1"
+    assert low.paused() == "has made room for high; needs 2 cores at once, 1 are free; high (priority 5) holds 1"
     give_back(high, second)
     low_loop.wait(lambda: len(low_loop.requests) == 2)
     assert low_loop.requests[1] == (READMIT, None)

@@ -112,6 +112,13 @@ def test_all_mistakes_are_told_together():
     assert "clean: " in str(caught.value)
 
 
+def test_a_mistake_in_an_argument_of_several_fields_is_told_once():
+    with pytest.raises(weft.DefinitionError) as caught:
+        training.job(worker=2, resources={"memory": "2GB", "cpu": "x"})
+    told = str(caught.value)
+    assert (told.count("is `2GB`"), told.count("is `x`"), told.count("Did you mean 2Gi?")) == (1, 1, 1)
+
+
 def test_a_function_that_cannot_be_pickled_is_refused():
     lock = pickle.Pickler  # a class is fine; an open file is not
     with open(__file__) as file, pytest.raises(weft.ProgramError, match="cannot be pickled"):

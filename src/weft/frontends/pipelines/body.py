@@ -150,6 +150,8 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         opened = result.pop("opened", None) if isinstance(result, dict) else None
         unseen = result.pop("unseen", "") if isinstance(result, dict) else ""
         began = result.pop("began", started) if isinstance(result, dict) else started
+        spoilt = result.pop("spoilt", "") if isinstance(result, dict) else ""
+        warnings += result.pop("warnings", ()) if isinstance(result, dict) else ()
         warnings += _shortfalls(ctx, own, outputs, result)
     except BaseException:
         # On a cluster this attempt may outlive its node's connection, while another one works in the same place.
@@ -159,7 +161,7 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
     if recipe is not None:
         if opened is not None:
             recipe = replace(recipe, opened=_opened(opened, os.path.dirname(processes)))
-        spoilt = changed_while_it_ran(ctx.params)
+        spoilt = spoilt or changed_while_it_ran(ctx.params)
         if not spoilt and began < started:
             spoilt = _changed_between(recipe, first, began)
         if not spoilt and lacks_opened(recipe):

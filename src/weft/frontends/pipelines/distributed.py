@@ -60,6 +60,11 @@ def job_of(step: Step) -> DistributedJob | None:
     return _job(step)
 
 
+def trains(step: Step) -> bool:
+    """Whether a step is a training job."""
+    return step.kind.value == TRAINING or job_of(step) is not None
+
+
 def _job(step: Step) -> DistributedJob | None:
     mode, framework = _text(step, MODE).lower(), _text(step, FRAMEWORK).lower()
     if not mode and _text(step, TYPE).lower() == "distributed":

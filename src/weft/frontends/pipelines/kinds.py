@@ -53,7 +53,8 @@ class StepKind(Struct, frozen=True, kw_only=True):
     begins itself), `settings` (those of the command line), `view` for mounts, and `masked` (texts that no log may show)
     where the pipeline has secrets, `looks` (what counts of files that commands only look at: `weft.operators.looking`),
     and `traced` (whether its return value has `opened`, as that of `weft.operators.call.run_command` does, and `began`,
-    in seconds since 1970, if an earlier attempt is a part of it, or `unseen`, why it is not known).
+    in seconds since 1970, if an earlier attempt is a part of it, or `unseen`, why it is not known). The return value
+    may have `spoilt`, why the result is not that of its key, and `warnings` for the user.
     The program raises TaskError on failure and ends soon after its task is cancelled. Its return value is small and
     kept.
 

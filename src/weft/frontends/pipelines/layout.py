@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,24 +19,22 @@ from weft.frontends.pipelines.compiler import (
     ContainerImages,
     RunDirectories,
     compile_run,
-    hopeless_mounts,
     mounted_parts,
     named_images,
-    notes,
     outputs_of,
     planned_outputs,
     scoped_parts,
-    unbound,
 )
 from weft.frontends.pipelines.kinds import load_kind
 from weft.frontends.pipelines.language import walk
+from weft.frontends.pipelines.notices import hopeless_mounts, notes, unbound
 from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
 from weft.frontends.pipelines.resolved import REPEAT, ResolvedStep
 from weft.frontends.pipelines.resolved import RunIdentity as RunOf
 from weft.frontends.pipelines.secrets import hold_secrets
 from weft.frontends.pipelines.states import PROJECTION
 from weft.frontends.pipelines.templates import SYSTEM_VARIABLES, find
-from weft.graph.spec import CacheSpec, RunSpec
+from weft.graph.spec import CacheSpec, CommandFiles, RunSpec
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
 from weft.model.records import as_dict
 from weft.store.folders import make_folders
@@ -188,23 +187,24 @@ def _check_packages(compiled: CompiledPipeline) -> None:
             environments.check(node.packages.kind, node.packages.file, node.name)
 
 
-def _examined(compiled: CompiledPipeline, folder: str) -> list[str]:
-    """Look at the files that steps of kinds name, before the run; return warnings. Errors are those of the kinds."""
-    return [
-        f"step {step.name}: {note}"
-        for step, body in _of_kinds(compiled)
-        for note in load_kind(body.kind).examine(body.portable, folder, step.cwd)
-    ]
+def warnings_here(loaded: PipelineWork, compiled: CompiledPipeline) -> list[str]:
+    """Return warnings about the files that steps of kinds name, and about steps that can never run on this machine.
 
-
-def misfits(loaded: PipelineWork, compiled: CompiledPipeline) -> list[str]:
-    """Return which steps of kinds can never run on this machine, and why. Errors are those of the kinds."""
+    Errors are those of the kinds.
+    """
     folder, settings = str(loaded.base), _settings_of_kinds(loaded)
-    return [
-        f"step {step.name}: {why}"
-        for step, body in _of_kinds(compiled)
-        if (why := load_kind(body.kind).misfit(body.portable, folder, settings))
+    kinds = [(step, body, load_kind(body.kind)) for step, body in _of_kinds(compiled)]
+    examined = [
+        f"step {step.name}: {note}"
+        for step, body, kind in kinds
+        for note in kind.examine(body.portable, folder, step.cwd)
     ]
+    misfits = [
+        f"step {step.name}: {why}"
+        for step, body, kind in kinds
+        if (why := kind.misfit(body.portable, folder, settings))
+    ]
+    return examined + misfits
 
 
 def _of_kinds(compiled: CompiledPipeline) -> Iterator[tuple[ResolvedStep, StepBody]]:
@@ -274,7 +274,25 @@ def spec_of(
         roots=(outputs,),
         cache=_cache_of(loaded, compiled.graph, host),
         host=host,
+        named_files=dict if about is None else partial(_named_files, str(loaded.base), compiled),
     )
+
+
+def _named_files(folder: str, compiled: CompiledPipeline) -> dict[str, CommandFiles]:
+    """Return the files that the commands of each step name, as the cache finds them; `folder` is that of the file."""
+    from weft.frontends.pipelines.scripts import scripts_of  # few runs go on
+    from weft.frontends.pipelines.templates import as_text
+
+    found = {}
+    for step in compiled.nodes:
+        if isinstance(step, ResolvedStep) and not step.not_run:
+            scripts = compiled.scripts.get(step.id) or scripts_of(step, folder)
+            paths = dict.fromkeys(scripts.files)
+            if scripts.named is not None:
+                for item in step.items or ("",):
+                    paths.update(dict.fromkeys(scripts.named.of(as_text(item))))
+            found[step.name] = CommandFiles(step.cwd, tuple(paths), scripts.written)
+    return found
 
 
 def _storage_of(loaded: PipelineWork, folder: Path, url: str, key: str) -> StepStorage:
@@ -381,7 +399,7 @@ def claim(loaded: PipelineWork, run_id: str, folder: Path, copies: Sequence[Copy
             return None
     compiled = compile_loaded(loaded, run_id, place_of(loaded, folder))
     check_run(loaded, compiled)
-    compiled.warnings.extend([*_examined(compiled, str(loaded.base)), *misfits(loaded, compiled)])
+    compiled.warnings.extend(warnings_here(loaded, compiled))
     if place is not None:
         try:
             make_place(loaded, place, run_id)

@@ -9,12 +9,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from weft.frontends.pipelines.compiler import ContainerImages, PipelineSource, main_name, main_root
+from weft.frontends.pipelines.distributed import trains
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.options import Caching, Surroundings
 from weft.frontends.pipelines.profiles import Profile
 from weft.frontends.pipelines.reading import layered, origin_of, pipeline_name, profile_of
 from weft.frontends.pipelines.source import Loaded
-from weft.model.errors import ConflictError, NotFoundError
+from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.store.filesystems import STAGE, file_systems
 from weft.store.state import PROFILE_OF_RUN, STORAGE, WORKERS, StateRoot, current_user, read_description
 
@@ -72,6 +73,11 @@ def _load(origin: PipelineSource, user: str, caching: Caching | None, around: Su
     if main:
         origin = replace(origin, main_fs=main)
         pipeline = origin.pipeline()
+    if around.settings.get("tensorboard", "off") != "off" and not any(map(trains, pipeline.steps.values())):
+        raise UsageError(
+            f"--tensorboard cannot be used here: no step of {origin.file} is a training job",
+            hint="Leave it out. Event files of commands are shown by: tensorboard --logdir FOLDER",
+        )
     return Loaded(
         pipeline,
         origin,

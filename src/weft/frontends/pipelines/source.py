@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from weft.frontends.pipelines import layout
 from weft.frontends.pipelines.work import PipelineWork
-from weft.graph.spec import CommandFiles, StepInputs
+from weft.graph.spec import StepInputs
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
-    from pathlib import Path
 
     from weft.frontends.pipelines.revising import Revision
     from weft.graph.job_plan import JobPlan
@@ -80,9 +80,9 @@ class Loaded(PipelineWork, frozen=True, dict=True):
         """Return (): steps are no training jobs."""
         return ()
 
-    def misfits(self) -> list[str]:
-        """Return which steps can never run on this machine, and why; see `layout.misfits`."""
-        return layout.misfits(self, self.preview)
+    def warnings_here(self) -> list[str]:
+        """Return warnings about the files of steps, and about this machine; see `layout.warnings_here`."""
+        return layout.warnings_here(self, self.preview)
 
     def check_begin(self, runs: Path) -> None:
         """Check what a run needs at its begin; see `layout.check_run`."""
@@ -116,23 +116,18 @@ class Loaded(PipelineWork, frozen=True, dict=True):
                 found[step.name] = StepInputs(leaves, places, makers.of(step))
         return found
 
-    def named_files(self, folder: Path) -> dict[str, CommandFiles]:
-        """Return the files that the commands of the steps of the run in a folder name, as the cache finds them."""
-        from weft.frontends.pipelines.resolved import ResolvedStep
-        from weft.frontends.pipelines.scripts import scripts_of
-        from weft.frontends.pipelines.templates import as_text
+    def is_edited(self, described: Mapping[str, Any]) -> bool:
+        """Return whether the file of a run has another text now.
 
-        found = {}
-        compiled = layout.compile_loaded(self, folder.name, layout.place_of(self, folder))
-        for step in compiled.nodes:
-            if isinstance(step, ResolvedStep) and not step.not_run:
-                scripts = compiled.scripts.get(step.id) or scripts_of(step, str(self.base))
-                paths = dict.fromkeys(scripts.files)
-                if scripts.named is not None:
-                    for item in step.items or ("",):
-                        paths.update(dict.fromkeys(scripts.named.of(as_text(item))))
-                found[step.name] = CommandFiles(step.cwd, tuple(paths), scripts.written)
-        return found
+        The text of a Python file is what it built, so that the file itself is never equal to it.
+        """
+        file, text = described.get("file"), described.get("text")
+        if not isinstance(file, str) or not isinstance(text, str) or file.endswith(".py"):
+            return False
+        try:
+            return Path(file).read_bytes() != text.encode()
+        except OSError:
+            return False
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the specification of a resumed run; see `layout.resumed_spec`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -173,18 +173,22 @@ def _syntax_hint(lines: list[str], line: int, column: int, near: str | None) -> 
     return f"Look before {near}: a comma, a bracket, a quote or a word is missing, or one is too much."
 
 
+def other_columns(name: str, file: str, other: str, missing: Sequence[str]) -> DefinitionError:
+    """Return the error of a table of which a CSV file has columns that another one has not, maybe by their case."""
+    return DefinitionError(
+        f"the files of the table {name} have different columns: {file} has {', '.join(missing)}, and {other} has not",
+        hint="Name the columns alike, with the same upper and lower case, or read the files by the text, in a "
+        f"granted folder: FROM read_csv([{literal(file)}, {literal(other)}], union_by_name = true).",
+    )
+
+
 def unreadable(error: duckdb.Error, name: str) -> WeftError:
     """Return the error of Weft for files of a table that DuckDB cannot read."""
     if isinstance(error, duckdb.PermissionException):
         return _forbidden(str(error), "")
     if found := _OTHER_COLUMNS.search(str(error)):
         file, other, missing = found.groups()
-        return DefinitionError(
-            f"the files of the table {name} have different columns: {file} has {', '.join(_MISSING.findall(missing))}, "
-            f"and {other} has not",
-            hint="Name the columns alike, with the same upper and lower case, or read the files by the text, in a "
-            f"granted folder: FROM read_csv([{literal(file)}, {literal(other)}], union_by_name = true).",
-        )
+        return other_columns(name, file, other, _MISSING.findall(missing))
     hint = "Check that the files are whole, of the type that their names tell, and that text is UTF-8."
     if found := _SNIFFED.search(str(error)):
         read = f"""FROM read_csv('{found[1]}', delim = ',', quote = '"')"""

@@ -59,6 +59,8 @@ class JobStatusFile:
         """By replica, its last restart, and how far its program had come when the restarts were told last."""
         self._usage: dict[str, dict[str, float]] = {}
         """What ended replicas have used, by name: `cpu_s` and `memory`."""
+        self._scaled: dict[str, int] = {}
+        """By vertex, the last number of replicas that users asked for and that differed from that of the file."""
         self._unready: dict[tuple[str, int], str] = {}
         self._events: deque[tuple[float, str, str, str, str]] = deque(maxlen=_LAST_EVENTS)
 
@@ -67,12 +69,14 @@ class JobStatusFile:
         before = read_status(self._folder)
         self._told = {job["name"]: _last_change(job["status"]) for job in before}
         self._usage |= {name: used for job in before for name, used in job.get("usage", {}).items()}
+        self._scaled |= {vertex: count for job in before for vertex, count in job.get("scaled", {}).items()}
 
     # ------------------------------------------------------------------------------------- what the controller says
 
     def take(self, memo: Any) -> list[str]:
         """Write the status of each job and the last events; return new conditions."""
         self._memo = memo
+        self._scaled |= self._scaled_by(memo)
         self.write()
         news: list[str] = []
         for job in self._jobs:
@@ -85,6 +89,15 @@ class JobStatusFile:
                 self._told_lingering.add(job.name)
                 news.append(f"{job.kind} {job.name}: {linger_text(job)}")
         return [*news, *self._restart_news(memo)]
+
+    def _scaled_by(self, memo: Mapping[str, Any]) -> dict[str, int]:
+        asked = memo.get("scale", {})
+        specs = {group.vertex: group.spec for group in self._groups.values() if group.vertex in asked} if asked else {}
+        return {
+            vertex: asked[vertex]
+            for vertex, spec in specs.items()
+            if asked[vertex] != (1 if spec.replicas is None else spec.replicas)
+        }
 
     def _restart_news(self, memo: Mapping[str, Any]) -> Iterator[str]:
         """Yield which replicas start again and again without a limit, and have come no further meanwhile."""
@@ -187,6 +200,8 @@ class JobStatusFile:
             for (vertex, index), why in sorted(self._unready.copy().items())
             if vertex in own and why
         }
+        if scaled := {vertex: count for vertex, count in self._scaled.items() if vertex in own}:
+            about["scaled"] = scaled
         usage = {name: used for name, used in self._usage.items() if name.rpartition("-")[0] in own}
         requests = {
             group.vertex: requests_of(group.spec.template).amounts

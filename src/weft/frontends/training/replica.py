@@ -252,6 +252,8 @@ class ReplicaStart:
         self._unready: dict[str, str] = {}
         self._memory = MemoryPlace({})
         self._evicted = ""
+        self._starts = self._free_number(self.replica.main_container)
+        """How often the replica has started before, under earlier owners of the run too."""
         self.reports: OpenedReports | None = None
         """What takes what the containers open, where the step asks for it."""
         if host.step is not None and host.step.traced:
@@ -574,7 +576,7 @@ class ReplicaStart:
         variables = {
             "HOSTNAME": name,
             CHECKPOINTS: str(checkpoints),
-            RESTARTS: str(self.ctx.attempt),
+            RESTARTS: str(self._starts),
             RESUMED: "1" if resumed else "0",
             REPLICA: name,
             METRICS: str(folder / FOLDER / f"{self.vertex}.{self.ctx.index}{SUFFIX}"),
@@ -665,16 +667,22 @@ class ReplicaStart:
         return [BindMount(str(folder), real), *(BindMount(path, path) for path in sorted(kept))]
 
     def _log(self, container: Container) -> Path:
-        """Return a new log for a container; the starts under earlier owners of the run count too."""
+        """Return a new log for a container."""
+        return self._log_path(container, self._free_number(container))
+
+    def _free_number(self, container: Container) -> int:
+        """Return the number of the next log of a container; the starts under earlier owners of the run count too."""
+        number = self.ctx.attempt
+        while os.path.lexists(self._log_path(container, number)):
+            number += 1
+        return number
+
+    def _log_path(self, container: Container, number: int) -> Path:
         logs = self.host.folder / "logs"
-        beside = container.name != self.replica.main_container.name
         stem = f"{log_stem(self.vertex)}.{self.ctx.index}"
-        if beside:
+        if container.name != self.replica.main_container.name:
             logs, stem = logs / "containers", f"{stem}.{container.name}"
-        attempt = self.ctx.attempt
-        while os.path.lexists(logs / f"{stem}.{attempt}.log"):
-            attempt += 1
-        return logs / f"{stem}.{attempt}.log"
+        return logs / f"{stem}.{number}.log"
 
 
 def _way_of(probe: ContainerProbe, host: str, port: int) -> tuple[str, ...]:

@@ -130,6 +130,25 @@ def unknown_classes(files: JobFile) -> list[str]:
     ]
 
 
+def unknown_queues(files: JobFile, base: Path, queue: str = "") -> list[str]:
+    """Return warnings of queues that `weft.toml` does not have: of `queue`, which goes before those of the file, or of
+    these. UsageError: the queues of `weft.toml` are wrong.
+    """
+    policies = (job.policy.scheduling for job in files.jobs)
+    named = [queue] if queue else [one.queue for one in policies if one is not None]
+    asked = [name for name in dict.fromkeys(named) if name not in ("", DEFAULT_QUEUE)]
+    if not asked:
+        return []
+    known = project_queues(base)
+    there = f"the queues of {PROJECT_FILE} are {', '.join(known)}" if known else f"{PROJECT_FILE} has no queues"
+    return [
+        f"the queue {name} is unknown, so it has no capacity, and weight 1: {there}. "
+        f"{did_you_mean(name, known, f'To add it, write there: [queues.{name}] and then cpu = 4')}"
+        for name in asked
+        if name not in known
+    ]
+
+
 def project_queues(base: Path) -> dict[str, tuple[tuple[float, float, float] | None, float]]:
     """Return limit and weight of each queue in the `weft.toml` above a folder. UsageError: a wrong entry."""
     project = find_project(base)

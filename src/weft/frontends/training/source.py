@@ -21,11 +21,11 @@ from weft.frontends.training.observed import JobStatus
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, LocalJobs
 from weft.frontends.training.schema import JobFile, KeyValues
-from weft.frontends.training.sharing import devices_for, room_of, sharing_of, unknown_classes
+from weft.frontends.training.sharing import devices_for, room_of, sharing_of, unknown_classes, unknown_queues
 from weft.frontends.training.states import PROJECTION
 from weft.frontends.training.tuning import fingerprint_of
 from weft.graph.spec import RunSpec
-from weft.model.errors import ConflictError, NotFoundError, UsageError
+from weft.model.errors import ConflictError, NotFoundError, UsageError, WeftError
 from weft.model.records import converter
 from weft.operators.devices import NvidiaDevices
 from weft.operators.guardians import expect_commands
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from weft.frontends.training.surroundings import StepSurroundings
     from weft.graph.job_plan import JobPlan
     from weft.graph.logical import LogicalGraph
-    from weft.graph.spec import CommandFiles, SharingSpec, StepInputs
+    from weft.graph.spec import SharingSpec, StepInputs
     from weft.store.filesystems import Copy
     from weft.store.planning import PlannedTask
     from weft.store.state import RunFolder
@@ -49,9 +49,10 @@ FIRST_RUN: Final = "run-000000"
 _status_of: Final = converter(JobStatus)
 _FILES: Final = "jobs"
 _OPTIONS: Final = "training"
+_IS_READ: Final = "is_read"
 STEP: Final = "step"
-"""The keys of `run.json` with the jobs, without the data of secrets, with the options of the run, and with the digest
-of the step that runs the jobs.
+"""The keys of `run.json` with the jobs, without the data of secrets, with the options of the run, with whether the jobs
+were read from its file, and with the digest of the step that runs the jobs.
 """
 
 
@@ -90,6 +91,8 @@ class TrainingSource(Struct, frozen=True, dict=True):
     """The pickled call of a Python function that the replicas run."""
     step: StepSurroundings | None = None
     """The step of a pipeline that runs the jobs."""
+    is_read: bool = False
+    """Whether the jobs are those of `file` as they stand in it."""
 
     @property
     def base(self) -> Path:
@@ -117,7 +120,8 @@ class TrainingSource(Struct, frozen=True, dict=True):
         """Warnings for the user before a run."""
         late = [job.name for job in self.files.jobs if self.options.spread and _whole_gang(job) is not job]
         apart = [f"minAvailable of {', '.join(late)} has no effect on a cluster: all replicas start together"]
-        return [*self.files.warnings, *unknown_classes(self.files), *(apart if late else ())]
+        queues = unknown_queues(self.files, self.base, self.options.queue)
+        return [*self.files.warnings, *unknown_classes(self.files), *queues, *(apart if late else ())]
 
     def at(self, *, many_machines: bool) -> TrainingSource:
         """Return the source for workers at one machine, or at many. UsageError: its jobs need one machine."""
@@ -161,7 +165,7 @@ class TrainingSource(Struct, frozen=True, dict=True):
         held |= {job.name: _left([job]) for job in self.files.jobs if not is_ours(job)}
         return plan_jobs(self._host(FIRST_RUN, self.state.folder(FIRST_RUN)), self._sharing(self._devices[0]), held)
 
-    def misfits(self) -> Sequence[str]:
+    def warnings_here(self) -> Sequence[str]:
         """Return (): the plans of jobs tell whether they fit."""
         return ()
 
@@ -173,9 +177,17 @@ class TrainingSource(Struct, frozen=True, dict=True):
         """Return {}: replicas have no results that depend on leaves."""
         return {}
 
-    def named_files(self, folder: Path) -> Mapping[str, CommandFiles]:
-        """Return {}: a replica runs what its image or its folder has when it starts."""
-        return {}
+    def is_edited(self, described: Mapping[str, Any]) -> bool:
+        """Return whether the jobs were read from a file that has others now, or mistakes; secrets are read again."""
+        if not self.is_read:
+            return False
+        try:
+            now = _equal_to_recorded(read_files(str(self.file)), self.options)
+        except NotFoundError:
+            return False
+        except WeftError:
+            return True
+        return now.secrets.keys() != self.files.secrets.keys() or replace(now, secrets=self.files.secrets) != self.files
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
         """Return the run of a folder again; jobs that have succeeded stay so."""
@@ -297,6 +309,7 @@ class TrainingSource(Struct, frozen=True, dict=True):
                 _FILES: as_json(replace(self.files, secrets=hidden)),
                 _OPTIONS: as_json(self.options),
                 **({} if self.step is None else {STEP: self.step.digest}),
+                _IS_READ: self.is_read,
                 "containers": None if host.engine is None else as_json(host.engine),
             },
             warnings=[*self.warnings, *warnings],
@@ -366,7 +379,8 @@ def load_jobs(
 
     Errors are those of `read_files`. UsageError: the map of images in `weft.toml` is wrong.
     """
-    return source_of(read_files(path), Path(path), user=user, name=name, state=state, options=options)
+    source = source_of(read_files(path), Path(path), user=user, name=name, state=state, options=options)
+    return replace(source, is_read=True)
 
 
 def source_of(
@@ -390,12 +404,17 @@ def source_of(
         expect_commands(sum(total_replicas(replica_counts(job)) for job in files.jobs if is_ours(job)))
     if options.spread:
         refuse_spread(files, options.isolation, str(file))
-    files = without_gpus(files) if options.without_gpus else files
-    files = _jobs_of(as_json(files))  # a resume must make an equal graph from records
+    files = _equal_to_recorded(files, options)
     source = TrainingSource(
         files, file, user or current_user(), state, options, name=name or "", function=function, step=step
     )
     return replace(source, maps=project_images(source.base))
+
+
+def _equal_to_recorded(files: JobFile, options: TrainingOptions) -> JobFile:
+    """Return the files of a run as a resume reads them: it must make an equal graph from its records."""
+    recorded: JobFile = _jobs_of(as_json(without_gpus(files) if options.without_gpus else files))
+    return recorded
 
 
 def jobs_again(folder: Path, file: str) -> TrainingSource:
@@ -414,5 +433,6 @@ def jobs_again(folder: Path, file: str) -> TrainingSource:
             raise NotFoundError(error.message, hint=hint) from None
     options = _options_of(description[_OPTIONS])
     state = StateRoot(folder.parent.parent)
-    source = TrainingSource(files, Path(file), str(description["user"]), state, options, name=str(description["name"]))
+    user, name, is_read = str(description["user"]), str(description["name"]), description.get(_IS_READ) is True
+    source = TrainingSource(files, Path(file), user, state, options, name=name, is_read=is_read)
     return replace(source, maps=project_images(source.base))

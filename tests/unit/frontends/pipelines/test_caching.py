@@ -6,7 +6,7 @@ import pytest
 
 from weft.frontends.pipelines.caching import CachePlace, FoundScripts, describe, mentioned_files, recipe_of
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import notes
+from weft.frontends.pipelines.notices import notes
 from weft.frontends.pipelines.overrides import make_pipeline
 from weft.frontends.pipelines.paths import POST_PROCESS, mount_path
 from weft.frontends.pipelines.resolve import resolve, resolve_nodes

@@ -3,8 +3,8 @@
 import pytest
 
 from weft.frontends.pipelines.check import in_order, parse_pipeline
-from weft.frontends.pipelines.compiler import notes
 from weft.frontends.pipelines.language import Pipeline, Step
+from weft.frontends.pipelines.notices import notes
 from weft.frontends.pipelines.resolve import resolve
 from weft.frontends.pipelines.resolved import ResolvedStep
 from weft.model.errors import PipelineError

@@ -11,7 +11,8 @@ from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import VertexState
 from weft.frontends.pipelines import body
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import DISABLED, PipelineSource, RunDirectories, compile_run, main_root, notes
+from weft.frontends.pipelines.compiler import DISABLED, PipelineSource, RunDirectories, compile_run, main_root
+from weft.frontends.pipelines.notices import notes
 from weft.frontends.pipelines.resolve import resolve
 from weft.frontends.pipelines.resolved import ResolvedStep, RunIdentity
 from weft.frontends.pipelines.states import PROJECTION, WARNING

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from weft.frontends.pipelines.check import parse_pipeline
-from weft.frontends.pipelines.compiler import named_images, notes
+from weft.frontends.pipelines.compiler import named_images
 from weft.frontends.pipelines.kinds import load_kind
 from weft.frontends.pipelines.language import Pipeline, Step
+from weft.frontends.pipelines.notices import notes
 from weft.frontends.pipelines.resolve import resolve
 from weft.frontends.pipelines.resolved import ResolvedStep
 from weft.model.errors import DefinitionError, PipelineError

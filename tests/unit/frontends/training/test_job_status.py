@@ -49,3 +49,20 @@ def test_restarts_without_a_limit_are_told_unless_the_program_comes_further(tmp_
     assert read_status(tmp_path)[0]["unlimited_restarts"] == {"worker-0": 4, "worker-1": 4}
     status.end("terminated", "its user asked", 7.0)
     assert "unlimited_restarts" not in read_status(tmp_path)[0]
+
+
+def test_that_users_have_scaled_a_job_is_kept_for_later_owners_of_the_run(tmp_path):
+    spec = ReplicaSpec(template=PodTemplate(), replicas=2)
+    job = TrainingJob(kind="TFJob", name="job", replicas={"Worker": spec})
+    groups = {(group.job.name, group.type): group for group in groups_of(JobFile(jobs=(job,)))}
+    memo: dict[str, Any] = {"statuses": {}, "events": ()}
+    status = JobStatusFile(tmp_path, [job], groups)
+    status.take({**memo, "scale": {"worker": 2}})
+    assert "scaled" not in read_status(tmp_path)[0], "as many as the file has"
+    status.take({**memo, "scale": {"worker": 3}})
+    status.take({**memo, "scale": {"worker": 2}})
+    assert read_status(tmp_path)[0]["scaled"] == {"worker": 3}
+    later = JobStatusFile(tmp_path, [job], groups)
+    later.open()
+    later.take(memo)
+    assert read_status(tmp_path)[0]["scaled"] == {"worker": 3}

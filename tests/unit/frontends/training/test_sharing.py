@@ -16,7 +16,7 @@ from weft.frontends.training.schema import (
     SchedulingPolicy,
     TrainingJob,
 )
-from weft.frontends.training.sharing import priority_of, project_queues, sharing_of, unknown_classes
+from weft.frontends.training.sharing import priority_of, project_queues, sharing_of, unknown_classes, unknown_queues
 from weft.model.errors import UsageError
 
 
@@ -65,6 +65,20 @@ def test_the_queue_is_that_of_the_file_with_its_capacity(tmp_path):
     other = sharing_of(jobs(queue="small"), tmp_path, "me", queue="free")
     assert other is not None
     assert (other.queue, other.limit, other.weight) == ("free", None, 1.0)
+
+
+def test_an_unknown_queue_is_told_with_those_that_are_known(tmp_path):
+    (text,) = unknown_queues(jobs(queue="nightly"), tmp_path)
+    assert "the queue nightly is unknown" in text
+    assert "weft.toml has no queues" in text
+    assert "[queues.nightly]" in text
+    (tmp_path / "weft.toml").write_text("[queues.nightly]\ncpu = 4\n[queues.free]\n")
+    assert unknown_queues(jobs(queue="nightly"), tmp_path) == []
+    assert unknown_queues(jobs(queue="default"), tmp_path) == unknown_queues(jobs(), tmp_path) == []
+    (text,) = unknown_queues(jobs(queue="nigthly"), tmp_path)
+    assert "the queues of weft.toml are nightly, free. Did you mean nightly?" in text
+    (text,) = unknown_queues(jobs(queue="nightly"), tmp_path, "batch")
+    assert "the queue batch is unknown" in text
 
 
 @pytest.mark.parametrize(
