@@ -393,7 +393,8 @@ def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection, for
     _warn_of_renamed(rows.columns)
     if table.reader == "read_csv" and len(table.files) > 1 and not table.hive:
         _check_csv_names(table, connection, types)
-    table = with_one_order(table, connection, forms, types)
+    if forms:
+        table = with_one_order(table, connection, forms, types)
     days = {name for name in types if _in_days(own, name)}
     if any(map(is_url, table.files)):  # they would be fetched twice
         if not (table.hive or table.merged):
