@@ -70,7 +70,7 @@ def test_files_that_have_changed_are_read_by_another_database(tmp_path):
 
 
 def test_few_databases_are_kept_and_one_in_use_goes_on(monkeypatch):
-    kept = {}
+    kept: dict[tuple[object, ...], object] = {}
     monkeypatch.setattr("weft.frontends.sql.fragment._databases", kept)
     monkeypatch.setattr("weft.frontends.sql.fragment.KEPT_DATABASES", 2)
     with database(stamp="a") as connection:
