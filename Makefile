@@ -43,7 +43,7 @@ bench: tools ## run every benchmark and write docs/benchmarks.md; after a stop i
 
 soak: tools ## properties and simulations with many more examples, SQL with more data: hours
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q $(SOAK_TESTS)
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -m soak tests/integration tests/unit/benchmarks
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -m soak tests/integration tests/unit
 
 frameworks: $(FRAMEWORKS:%=.frameworks/%/.stamp) ## environments with TensorFlow, PyTorch, JAX, XGBoost, MPI: 3 GB
 

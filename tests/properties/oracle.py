@@ -78,8 +78,8 @@ def _answer() -> None:
     # DuckDB 1.5 loses NULLs that IS NOT DISTINCT FROM joins, if it filters one side by what the other has.
     connection.execute("SET disabled_optimizers = 'join_filter_pushdown'")
     for name, paths in pickle.load(source).items():
-        # Without the option DuckDB drops rows with NaN by the bounds of files, which leave NaN out.
-        connection.execute(f"CREATE VIEW {name} AS FROM read_parquet({paths}, can_have_nan = true)")
+        # Read once, and not by each query; without the option DuckDB drops rows with NaN by the bounds of files.
+        connection.execute(f"CREATE TABLE {name} AS FROM read_parquet({paths}, can_have_nan = true)")
     while True:
         try:
             text = pickle.load(source)

@@ -67,7 +67,7 @@ def make_tables(folder: Path, rng: random.Random) -> dict[str, list[str]]:
                     f"SELECT {', '.join(columns)} FROM range({first}, {first + rows}) _(i)"
                 ).to_arrow_table()
                 path = folder / f"{name}_{part}.parquet"
-                pyarrow.parquet.write_table(table, path, row_group_size=rng.choice([8, 100]))
+                pyarrow.parquet.write_table(table, path, row_group_size=rng.choice([10, 100]))
                 made[name].append(str(path))
                 first += rows
     return made

@@ -169,10 +169,13 @@ PROGRAMS = {
     "contained": "float(wt.isin(random(12 * 2**20), random(6 * 2**20)).mean())",
     "distinct": "wt.fetch(*[one.max() for one in wt.unique_all(random(12 * 2**20))])",
 }
+PARTS_OF_DISTINCT = ("counted", "numbered")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not say what a process held")
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] if name in PARTS_OF_DISTINCT else []) for name in PROGRAMS]
+)
 def test_a_process_never_holds_more_than_the_memory(name, tmp_path):
     """96 MiB of numbers or more with 140 MiB; what the process held at most is what the system says."""
     program = f"""

@@ -67,3 +67,14 @@ def test_files_that_have_changed_are_read_by_another_database(tmp_path):
         os.utime(path, ns=(10**18 + at, 10**18 + at))  # the same second
         with database([f"{tmp_path}/"], stamp=str(at)) as connection:
             assert connection.execute(f"SELECT max(n) FROM read_parquet('{path}')").fetchall() == [(7 + at,)]
+
+
+def test_few_databases_are_kept_and_one_in_use_goes_on(monkeypatch):
+    kept: dict[tuple[object, ...], object] = {}
+    monkeypatch.setattr("weft.frontends.sql.fragment._databases", kept)
+    monkeypatch.setattr("weft.frontends.sql.fragment.KEPT_DATABASES", 2)
+    with database(stamp="a") as connection:
+        for stamp in ("b", "c", "b", "d"):
+            database(stamp=stamp).close()
+        assert [key[-1] for key in kept] == ["b", "d"]
+        assert connection.execute("SELECT 1").fetchall() == [(1,)]

@@ -160,7 +160,7 @@ def test_torch_files_of_the_older_and_the_newer_form():
     newer = {"layer": "InteractiveLayer", "out_dim": 4, "activation": "relu", "dropout": 0.2, "host_num": 1}
     newer |= {"need_guest": True, "guest_dim": 5, "host_dim": 5, "guest_bias": True, "host_bias": True}
     for layer in ({"0-0": torch_linear(9, 4)}, {"0-0": newer | {"initializer": {}}}):
-        ran = train(TORCH | {"interactive_layer_define": layer}, each=torch_bottoms())
+        ran = train(TORCH | {"interactive_layer_define": layer, "epochs": 10}, each=torch_bottoms())
         assert roc_auc_score(Y, column(ran)) > 0.97
         assert len(ran.outputs[GUEST].model["after"]) == (layer["0-0"]["layer"] == "InteractiveLayer")
     hosts_alone = {"interactive_layer_define": {"0-0": newer | {"need_guest": False}}, "epochs": 2}
@@ -170,7 +170,7 @@ def test_torch_files_of_the_older_and_the_newer_form():
 
 def test_a_guest_with_labels_alone():
     matrix = np.hstack([MATRIX[:, :0], MATRIX])
-    ran = train(matrix=matrix, cut=(0, 30))
+    ran = train(USUAL | {"epochs": 15}, matrix=matrix, cut=(0, 30))
     assert roc_auc_score(Y, column(ran)) > 0.97
     assert ran.outputs[GUEST].model["bottom_parameters"] == []
 
@@ -178,7 +178,7 @@ def test_a_guest_with_labels_alone():
 def test_more_classes():
     matrix, y = load_wine(return_X_y=True)
     matrix = StandardScaler().fit_transform(matrix)
-    many = USUAL | {"loss": "categorical_crossentropy", "top_nn_define": keras(dense(3, "softmax")), "epochs": 60}
+    many = USUAL | {"loss": "categorical_crossentropy", "top_nn_define": keras(dense(3, "softmax")), "epochs": 30}
     ran = train(many | {"batch_size": 30}, matrix=matrix, y=y, cut=(5, 13))
     assert accuracy_score(y, column(ran, "predict_result").astype(int)) > 0.95
 
@@ -283,7 +283,7 @@ def test_the_training_ends_when_the_loss_stays():
 
 
 def test_drop_out_and_batches():
-    ran = train(USUAL | {"drop_out_keep_rate": 0.8, "batch_size": 64})
+    ran = train(USUAL | {"drop_out_keep_rate": 0.8, "batch_size": 64, "epochs": 15})
     assert roc_auc_score(Y, column(ran)) > 0.95
     assert column(predict(ran)) == pytest.approx(column(ran), abs=1e-12)
 
