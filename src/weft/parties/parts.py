@@ -265,8 +265,8 @@ def _environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "PYTHONUNBUFFERED": "1"}
 
 
-_POOL: Final = lives_here(LoadedPool((_MODULE, *component_modules()), _environment))
-"""Has loaded all components, which takes longer than most parts."""
+_POOL: Final = lives_here(LoadedPool((_MODULE, *component_modules(), "pandas"), _environment))
+"""Has loaded all components, and pandas if it is installed: Arrow would load it with the first array of each part."""
 
 
 def _error(error: BaseException) -> dict[str, Any]:
