@@ -1,6 +1,6 @@
 """Ray clusters of several nodes on this machine, for tests."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,7 +48,7 @@ def running_cluster(nodes: int, *, environments: bool = False, **head: Any) -> I
     # The scaler and the dashboard take 3 s of CPU, and no test asks them; Ray starts the latter even if it is not
     # to be included.
     node = {"num_cpus": 1, "include_dashboard": False, "no_monitor": True, "_system_config": SYSTEM}
-    python = services._build_python_executable_command_memory_profileable
+    python: Callable[..., list[str]] = services._build_python_executable_command_memory_profileable
 
     unused = {ray_constants.PROCESS_TYPE_DASHBOARD_AGENT: DASHBOARD_PORTS}
     if not environments:
