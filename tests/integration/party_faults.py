@@ -24,6 +24,7 @@ from tests.integration.test_parties import ENDED, SOURCE, Served
 from tests.integration.test_party_models import TRAIN, upload
 from tests.unit.frontends.federated.components.parts_of import breast
 from weft.parties.invitations import invite, join
+from weft.worker.group import is_alive, read_record
 
 if TYPE_CHECKING:
     from weft.parties.client import SiteClient
@@ -108,17 +109,12 @@ def component_folder(party: Served, role: str, job: str, component: str) -> Path
 
 def part_processes(party: Served) -> list[tuple[int, str]]:
     """Return the processes of parts of a party that live, each with the name of its component."""
-    found = []
-    mine = str(party.site.folder)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_text().split("\0")
-            except OSError:
-                continue
-            if "weft.frontends.federated.components.process" in words and words[-2].startswith(mine):
-                found.append((int(entry.name), Path(words[-2]).parent.name))
-    return found
+    return [
+        (process.pid, record.parents[1].name)
+        for record in Path(party.site.folder).glob("jobs/*/*/*/*/*/process")
+        for process in read_record(record)[1:]  # the first one is the guardian
+        if is_alive(process)
+    ]
 
 
 def parent_of(pid: int) -> int:

@@ -1,6 +1,6 @@
 """Ray clusters of several nodes on this machine, for tests."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,27 +8,59 @@ import pytest
 
 TRIES = 3
 """On a busy machine the server of a cluster may be too slow for Ray itself."""
-WITHOUT_SPARE_WORKERS = {"enable_worker_prestart": False, "prestart_worker_first_driver": False}
-"""By itself Ray starts workers that nobody has asked for, each of which takes a second of CPU. Weft uses its own."""
+SYSTEM = {"enable_worker_prestart": False, "prestart_worker_first_driver": False, "health_check_period_ms": 500}
+"""By itself Ray starts workers that nobody has asked for, each of which takes a second of CPU. Weft uses its own.
+
+A lost machine is one that fails five checks.
+"""
+NO_AGENT = """
+for word; do
+  case $word in
+    --node-id=*) node=${word#*=};;
+    --session-dir=*) folder=${word#*=};;
+  esac
+done
+for name in $PORTS; do
+  printf %s -1 > "$folder/$name.$$" && mv "$folder/$name.$$" "$folder/${name}_$node"
+done
+while kill -0 $PPID 2> /dev/null; do sleep 1; done
+"""
+"""In place of an agent, which takes two seconds of CPU to load: says that it has no ports, and ends with its raylet."""
+
+DASHBOARD_PORTS = "metrics_agent_port metrics_export_port dashboard_agent_listen_port"
+ENVIRONMENT_PORTS = "runtime_env_agent_port"
+"""The ports that agents tell."""
 
 LOADED = ("weft.backends.ray",)
 """What command lines on a cluster need: to load Ray takes a second of CPU."""
 
 
 @contextmanager
-def running_cluster(nodes: int, **head: Any) -> Iterator[Any]:
-    """Run a cluster of nodes with one core each; `head` has further arguments for the first."""
+def running_cluster(nodes: int, *, environments: bool = False, **head: Any) -> Iterator[Any]:
+    """Run a cluster of nodes with one core each; `head` has further arguments for the first.
+
+    `environments`: it makes environments for sessions and clients.
+    """
+    from ray._private import ray_constants, services
     from ray._private.node import Node
     from ray.cluster_utils import Cluster
 
     # The scaler and the dashboard take 3 s of CPU, and no test asks them; Ray starts the latter even if it is not
     # to be included.
-    node = {"num_cpus": 1, "include_dashboard": False, "no_monitor": True, "_system_config": WITHOUT_SPARE_WORKERS}
+    node = {"num_cpus": 1, "include_dashboard": False, "no_monitor": True, "_system_config": SYSTEM}
+    python: Callable[..., list[str]] = services._build_python_executable_command_memory_profileable
+
+    unused = {ray_constants.PROCESS_TYPE_DASHBOARD_AGENT: DASHBOARD_PORTS}
+    if not environments:
+        unused[ray_constants.PROCESS_TYPE_RUNTIME_ENV_AGENT] = ENVIRONMENT_PORTS
+
+    def program(component: str, *arguments: Any, **options: Any) -> list[str]:
+        if component in unused:
+            return ["env", f"PORTS={unused[component]}", "sh", "-c", NO_AGENT]
+        return python(component, *arguments, **options)
 
     def start() -> Any:
-        with pytest.MonkeyPatch.context() as undone:
-            undone.setattr(Node, "start_api_server", lambda self, **_: None)
-            made = Cluster(initialize_head=True, head_node_args=node | head)
+        made = Cluster(initialize_head=True, head_node_args=node | head)
         try:
             for _ in range(nodes - 1):
                 made.add_node(num_cpus=1)
@@ -37,14 +69,17 @@ def running_cluster(nodes: int, **head: Any) -> Iterator[Any]:
             raise
         return made
 
-    for last in (False,) * (TRIES - 1) + (True,):
+    with pytest.MonkeyPatch.context() as undone:
+        undone.setattr(Node, "start_api_server", lambda self, **_: None)
+        undone.setattr(services, python.__name__, program)
+        for last in (False,) * (TRIES - 1) + (True,):
+            try:
+                found = start()
+                break
+            except Exception:  # Ray raises just that when a node needs more than 30 s
+                if last:
+                    raise
         try:
-            found = start()
-            break
-        except Exception:  # Ray raises just that when a node needs more than 30 s
-            if last:
-                raise
-    try:
-        yield found
-    finally:
-        found.shutdown()
+            yield found
+        finally:
+            found.shutdown()

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from weft.backends.heartbeats import is_stopped
 from weft.model.errors import InternalError, OutOfMemoryError, RunCancelledError, TaskError
 from weft.operators import call, guardians
 from weft.operators.call import CommandResult, CommandSpec, run_command, run_guarded
-from weft.operators.guardians import GUARDIAN, GuardianPool, close_guardian_pool
+from weft.operators.guardians import GUARDIAN, GuardianPool, LoadedPool, close_guardian_pool
 from weft.runtime.loop import TickBarrier
 from weft.worker import guardian
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
@@ -225,14 +226,14 @@ class TestStopped:
         close_guardian_pool()
         for _ in range(3):
             assert run_guarded(spec("exit 3")).exit_code == 3
-            pool = guardians._POOL._process
+            pool = guardians.COMMON_POOL._process
             os.kill(pool.pid, signal.SIGSTOP)
-            while guardians._POOL._idle:
-                guardians._POOL._idle.pop().close()  # so that the next command needs another guardian
+            while guardians.COMMON_POOL._idle:
+                guardians.COMMON_POOL._idle.pop().close()  # so that the next command needs another guardian
 
     def test_the_end_of_a_stopped_pool_does_not_wait(self, spec):
         assert run_guarded(spec("exit 3")).exit_code == 3
-        pool = guardians._POOL._process
+        pool = guardians.COMMON_POOL._process
         os.kill(pool.pid, signal.SIGSTOP)
         close_guardian_pool()
         assert pool.returncode is not None
@@ -618,6 +619,91 @@ class TestEnd:
         assert not running(mark)
 
 
+FUNCTIONS = """
+import os, random, signal, sys, time
+
+print("loaded")
+
+def shows(*words):
+    print(words, os.getcwd() == words[0], os.environ["NAME"], "OTHER" in os.environ, os.getsid(0) == os.getpid())
+    print(sorted(int(fd) for fd in os.listdir("/proc/self/fd"))[:4], file=sys.stderr)
+    print([signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCHLD)] == [signal.SIG_DFL] * 2)
+    return 7
+
+def fails():
+    raise KeyError("alas")
+
+def draws():
+    print(random.random())
+    return 0
+
+def waits():
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(4))
+    os.spawnlp(os.P_NOWAIT, "sleep", "sleep", os.environ["MARK"])
+    print("begun")
+    time.sleep(1000)
+"""
+
+
+class TestLoadedPool:
+    """Commands that are functions, in forks of an interpreter that has loaded their module."""
+
+    @pytest.fixture
+    def call_of(self, spec, tmp_path):
+        (tmp_path / "functions_of_tests.py").write_text(FUNCTIONS)
+        path = os.pathsep.join((str(tmp_path), str(SOURCE), *filter(None, sys.path)))
+        environment = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "OTHER": "1"}
+        pool = LoadedPool(["functions_of_tests"], lambda: environment)
+
+        def make(name, *words, **options):
+            options = {"argv": words, "log": tmp_path / "log", "env": {"NAME": "value"}} | options
+            return partial(run_guarded, spec("", function=f"functions_of_tests.{name}", **options), pool=pool)
+
+        yield make
+        pool.close()
+
+    def test_a_function_has_what_a_program_has(self, call_of, tmp_path):
+        result = call_of("shows", str(tmp_path), "b")()
+        assert (result.exit_code, result.cause) == (7, "exit")
+        seen, fds, handlers = (tmp_path / "log").read_text().splitlines()
+        assert seen == f"{(str(tmp_path), 'b')} True value False True", "the module was loaded before"
+        assert fds == "[0, 1, 2, 3]"  # the last one is that of the list
+        assert handlers == "True"
+
+    def test_each_draws_other_numbers(self, call_of, tmp_path):
+        for _ in range(3):
+            assert call_of("draws")().ok
+        assert len(set((tmp_path / "log").read_text().split())) == 3
+
+    @pytest.mark.parametrize("name", ["fails", "gone"])
+    def test_an_error_is_in_the_log(self, call_of, tmp_path, name):
+        assert call_of(name)().exit_code == 1
+        assert {"fails": "KeyError: 'alas'", "gone": "has no attribute 'gone'"}[name] in (tmp_path / "log").read_text()
+
+    def test_what_ends_it_ends_all_its_processes(self, call_of, tmp_path, mark):
+        cancels: list[Callable[[], None]] = []
+        run = call_of("waits", env={"MARK": mark}, record=tmp_path / "record")
+        with ThreadPoolExecutor(1) as threads:
+            future = threads.submit(run, on_cancel=cancels.append)
+            wait_until(lambda: "begun" in text_of(tmp_path / "log") and running(mark), what="the function")
+            _, process = read_record(tmp_path / "record")
+            assert is_alive(process)
+            cancels[0]()
+            result = future.result(DEADLINE_S)
+        assert (result.cause, result.exit_code) == ("cancelled", 4)
+        assert not running(mark)
+        assert not (tmp_path / "record").exists()
+
+    def test_one_that_cannot_be_loaded_is_told_by_each_function(self, spec, tmp_path):
+        pool = LoadedPool(["gone_of_tests"], lambda: {"PYTHONPATH": str(SOURCE)})
+        try:
+            result = run_guarded(spec("", function="gone_of_tests.main", log=tmp_path / "log"), pool=pool)
+        finally:
+            pool.close()
+        assert result.exit_code == 1
+        assert "No module named 'gone_of_tests'" in (tmp_path / "log").read_text()
+
+
 class TestGuardianPool:
     """The process that guardians are forked from."""
 
@@ -711,7 +797,7 @@ class TestGuardianPool:
             "def check(name):\n"
             "    spec = CommandSpec(text='exit 3', env={}, cwd=Path('/'), log=Path(sys.argv[1], name))\n"
             "    code = run_guarded(spec).exit_code\n"
-            "    assert parent_of(guardians._POOL._process.pid) == os.getpid()\n"
+            "    assert parent_of(guardians.COMMON_POOL._process.pid) == os.getpid()\n"
             "    return code\n"
             "assert check('one') == 3\n"
             "pid = os.fork()\n"

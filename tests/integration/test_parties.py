@@ -20,6 +20,7 @@ from weft.parties.client import SiteClient
 from weft.parties.invitations import invite, join
 from weft.parties.policy import SitePolicy, write_policy
 from weft.parties.site import PartySite
+from weft.worker.group import is_alive, read_record
 
 SOURCE = Path(weft.__file__).parents[1]
 ENDED = {"success", "failed", "canceled", "timeout"}
@@ -94,9 +95,8 @@ class Served:
 
     def processes(self):
         """Return the processes of parts of this party that live."""
-        found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-        mine = str(self.site.folder)
-        return [line for line in found.splitlines() if "components.process" in line and mine in line]
+        records = self.site.folder.glob("jobs/*/*/*/*/*/process")
+        return [one for record in records for one in read_record(record)[1:] if is_alive(one)]
 
 
 @pytest.fixture

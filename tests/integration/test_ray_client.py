@@ -49,7 +49,7 @@ def cluster(port):
             environ.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # Ray forgets to close the logs of the client's server
-            found = undo.enter_context(running_cluster(2, ray_client_server_port=port))
+            found = undo.enter_context(running_cluster(2, environments=True, ray_client_server_port=port))
             gc.collect()
         yield found
 
@@ -139,11 +139,16 @@ def test_a_session_has_its_values_and_prints_by_the_client_alone(project, cluste
     nothing_is_left(cluster)
 
 
-def test_a_pipeline_and_a_query_in_the_foreground(project, cluster):
+def test_a_pipeline_in_the_foreground(project, cluster):
     project.write({"a": {"command": "echo made > {{made}}", "artifacts": {"output": ["made"]}}})
     code, _, err = project.weft("run", "run.yaml", "--backend", "ray")
     assert code == 0, err
     assert project.states() == {"a": "succeeded"}
+    nothing_is_left(cluster)
+
+
+@pytest.mark.soak
+def test_a_query_in_the_foreground(project, cluster):
     (project.folder / "rows.csv").write_text("a,b\n" + "".join(f"{n},{n % 3}\n" for n in range(300)))
     query = "SELECT b, count(*) AS n FROM rows GROUP BY b ORDER BY b"
     code, out, err = project.weft("sql", query, "rows.csv", "--mode", "stages", "--backend", "ray", "--csv")

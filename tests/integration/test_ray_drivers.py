@@ -95,8 +95,10 @@ def test_a_driver_that_is_killed_is_replaced_and_finished_steps_do_not_run_again
     assert set(project.states().values()) == {"succeeded"}
 
 
-def test_an_order_from_another_machine_goes_through_the_driver(project):
-    project.write({"a": {"command": WAITING}})
+def test_an_order_from_another_machine_goes_through_the_driver_and_the_run_is_resumed(project):
+    project.write(
+        {"a": {"command": "echo once >> once"}, "b": {"command": f"test -e go || {{ {WAITING}; }}", "deps": "a"}}
+    )
     in_background(project)
     until(lambda: (project.folder / "begun").exists(), "the step")
     folder = project.folder_of()
@@ -104,13 +106,19 @@ def test_an_order_from_another_machine_goes_through_the_driver(project):
     (folder / DRIVER).write_text(json.dumps(about | {"machine": "elsewhere"}))
     assert send_order(folder, {"do": "cancel", "reason": "a test"}, order_driver) == "run-000001"
     ended(project)
-    assert set(project.states().values()) == {"terminated"}
+    assert project.states() == {"a": "succeeded", "b": "terminated"}
     (folder / DRIVER).unlink()
     with pytest.raises(ConflictError, match="no driver in a cluster"):
         order_driver(folder, {"do": "cancel"})
+    (project.folder / "go").touch()
+    in_background(project, "resume", "run-000001")
+    ended(project)
+    assert set(project.states().values()) == {"succeeded"}
+    assert (project.folder / "once").read_text() == "once\n"
 
 
-def test_a_run_is_resumed_in_the_background(project):
+@pytest.mark.soak
+def test_a_run_of_the_foreground_is_resumed_in_the_background(project):
     project.write({"a": {"command": "echo once >> once; test -e go"}})
     assert project.weft()[0] == 1
     (project.folder / "go").touch()

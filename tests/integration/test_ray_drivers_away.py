@@ -92,8 +92,8 @@ def steps(marks):
     }
 
 
-def begin(project, marks, command=None):
-    project.write(steps(marks))
+def begin(project, marks, command=None, work=None):
+    project.write(work or steps(marks))
     (project.folder / "say.sh").write_text("echo hello from the project\n")
     if command is None:
         project.in_background()
@@ -103,15 +103,22 @@ def begin(project, marks, command=None):
 
 
 def test_the_run_goes_on_without_the_machine_that_asked_for_it_which_follows_it(project, marks):
-    begin(project, marks)
-    until(lambda: [one["state"] for one in project.shown()["steps"]] == ["succeeded", "running"], "the records")
+    work = steps(marks)
+    work["c"] = step("cat {{seen}}", "b", {"seen": "{{b.seen}}"})
+    begin(project, marks, work=work)
+    until(lambda: [one["state"] for one in project.shown()["steps"]][:2] == ["succeeded", "running"], "the records")
     assert project.state() == "running"
     assert "running" in project.command("ls")
     assert "still running" in project.weft("resume", RUN, "--backend", "threads")[2]
     assert "still running" in project.weft("resume", RUN, "-d", "--backend", "ray")[2]
     assert "still running" in project.weft("delete", RUN)[2]
     assert "(not here: weft fetch run-000001)" in project.command("show", RUN)
+    check_what_its_process_tells(project)
+    watcher, follower = project.start("watch", RUN, "--json"), project.start("logs", "-f", RUN)
     (marks / "go").touch()
+    (watched, said), (logs, noted) = (one.communicate(timeout=DEADLINE_S) for one in (watcher, follower))
+    assert json.loads(watched)["run"]["state"] == "succeeded", said
+    assert "hello from the project" in logs, noted
     until(lambda: project.state() == "succeeded", "the end")
     assert "hello from the project" in project.command("logs", f"{RUN}/a")
     assert (marks / "once").read_text() == "once\n"
@@ -124,6 +131,17 @@ def test_the_run_goes_on_without_the_machine_that_asked_for_it_which_follows_it(
     project.command("delete", RUN)
     assert not project.objects()
     assert not list(project.root.path.glob("followed/*"))
+
+
+def check_what_its_process_tells(project):
+    """Check what the process at the cluster tells of a run: what waits, and what the plan became."""
+    waits = "c: waits for the end of b (0 of 1 task finished, 1 running)\n"
+    assert project.command("why", RUN) == waits
+    assert project.command("why", f"{RUN}/c") == waits
+    told = project.command("explain", RUN)
+    assert "0 of 1 task so far" in told
+    assert "records alone" not in told
+    assert "interrupted" not in project.command("story", RUN)
 
 
 @pytest.mark.soak
@@ -150,15 +168,6 @@ def test_an_order_goes_to_the_driver_and_the_run_is_resumed_there(project, marks
     assert (marks / "once").read_text() == "once\n"
 
 
-def test_who_watches_and_follows_logs_sees_the_end(project, marks):
-    begin(project, marks)
-    watcher, follower = project.start("watch", RUN, "--json"), project.start("logs", "-f", RUN)
-    (marks / "go").touch()
-    (shown, said), (logs, noted) = (one.communicate(timeout=DEADLINE_S) for one in (watcher, follower))
-    assert json.loads(shown)["run"]["state"] == "succeeded", said
-    assert "hello from the project" in logs, noted
-
-
 def test_a_run_at_the_cluster_is_suspended_and_goes_on_and_one_step_is_cancelled(project, marks):
     begin(project, marks)
     project.command("suspend", RUN, "--now")
@@ -169,24 +178,6 @@ def test_a_run_at_the_cluster_is_suspended_and_goes_on_and_one_step_is_cancelled
     until(lambda: project.state() not in ("pending", "running", "terminating"), "the end")
     assert [one["state"] for one in project.shown()["steps"]] == ["succeeded", "cancelled"]
     assert (marks / "once").read_text() == "once\n"
-
-
-def test_the_process_at_the_cluster_tells_what_waits_and_what_the_plan_became(project, marks):
-    work = steps(marks)
-    work["c"] = step("cat {{seen}}", "b", {"seen": "{{b.seen}}"})
-    project.write(work)
-    (project.folder / "say.sh").write_text("echo hello\n")
-    project.in_background()
-    until((marks / "begun").exists, "the second step")
-    waits = "c: waits for the end of b (0 of 1 task finished, 1 running)\n"
-    assert project.command("why", RUN) == waits
-    assert project.command("why", f"{RUN}/c") == waits
-    told = project.command("explain", RUN)
-    assert "0 of 1 task so far" in told
-    assert "records alone" not in told
-    assert "interrupted" not in project.command("story", RUN)
-    (marks / "go").touch()
-    until(lambda: project.state() == "succeeded", "the end")
 
 
 @pytest.mark.soak

@@ -30,7 +30,7 @@ def placed(x):
     return helper_of_tests.VALUE + x, open("data.txt").read()
 
 if __name__ == "__main__":
-    with running_cluster(1) as cluster:
+    with running_cluster(1, environments=True) as cluster:
         for options in {options}:
             try:
                 options.setdefault("address", cluster.address)

@@ -41,10 +41,11 @@ from weft.model.masking import whole_word_ends, without_secrets
 from weft.model.patterns import late_pattern
 from weft.model.records import as_dict
 from weft.model.wording import LAST_LINES
-from weft.operators.guardians import SILENCE_S, continue_guardians, start_guardian, take_back_guardian
+from weft.operators.guardians import COMMON_POOL, SILENCE_S
 
 if TYPE_CHECKING:
     from weft.graph.task import CommitBarrier, TaskContext
+    from weft.operators.guardians import GuardianPool
     from weft.operators.mounts import MountNamespace
     from weft.operators.network import Sandbox
     from weft.store.opened import OpenedFiles
@@ -119,6 +120,9 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     """Whether a file `LOG.times` beside the log tells when each line arrived (see `weft.runs.times`)."""
     apart: bool = False
     """Whether errors have a pipe of their own, so that a timed log tells them from output, but not in exact order."""
+    function: str = ""
+    """A function, as `module.name`, that is called with the words of `argv` in place of a program, and returns the exit
+    code. Its process is a fork from a `LoadedPool`, of an interpreter with the path and the options of that."""
     traced: bool = False
     """Whether the result tells which files were opened, by the paths without `view`. On Linux."""
     looks: int = 0
@@ -195,6 +199,7 @@ def run_guarded(
     on_started: Callable[[int, str], None] | None = None,
     on_cancel: Callable[[StopCommand], object] | None = None,
     gate: CommitBarrier | None = None,
+    pool: GuardianPool = COMMON_POOL,
 ) -> CommandResult:
     """Run a command under a guardian and wait until all its processes have ended.
 
@@ -202,17 +207,17 @@ def run_guarded(
     that ends the command; any thread may call it at any time, later calls do nothing. The command is
     prepared before the commit barrier `gate` and starts behind it. Any exit code is a result. TaskError: the command
     cannot start, or was killed with its guardian. DefinitionError: a text that no system accepts. RunCancelledError:
-    the gate cannot be passed. InternalError: the guardian fails.
+    the gate cannot be passed. InternalError: the guardian fails. The guardian comes from `pool`.
     """
     if _refused and spec.view is not None and spec.view.optional:
         return replace(
-            run_guarded(replace(spec, view=None), on_started=on_started, on_cancel=on_cancel, gate=gate),
+            run_guarded(replace(spec, view=None), on_started=on_started, on_cancel=on_cancel, gate=gate, pool=pool),
             unmounted=_refused[0],
         )
-    frame, started = _guard(spec, on_started, on_cancel, gate)
+    frame, started = _guard(spec, on_started, on_cancel, gate, pool)
     if frame.get("failed", ("",))[0] == "namespace" and spec.view is not None and spec.view.optional:
         _refused.append(why_not_mounted(frame["failed"][1]))
-        return run_guarded(spec, on_started=on_started, on_cancel=on_cancel, gate=gate)
+        return run_guarded(spec, on_started=on_started, on_cancel=on_cancel, gate=gate, pool=pool)
     if "exit" not in frame:
         raise _not_run(spec, frame, started)
     if frame["left"]:
@@ -228,6 +233,7 @@ def _guard(
     on_started: Callable[[int, str], None] | None,
     on_cancel: Callable[[StopCommand], object] | None,
     gate: CommitBarrier | None,
+    pool: GuardianPool,
 ) -> tuple[dict[str, Any], tuple[int, str] | None]:
     """Have a guardian run a command. Return its last report, and pid and start time of the command if it started."""
     waits = gate is not None and not gate.is_open
@@ -235,7 +241,7 @@ def _guard(
     if not os.path.isdir(spec.log.parent):
         with contextlib.suppress(OSError):  # the guardian reports what is wrong with the folder
             spec.log.parent.mkdir(parents=True, exist_ok=True)
-    ours = start_guardian()
+    ours = pool.start()
     lock = threading.Lock()
     stopped = ended = False
     started: tuple[int, str] | None = None
@@ -259,21 +265,21 @@ def _guard(
             pass_gate(gate)
             with lock, contextlib.suppress(OSError):  # stopped meanwhile, or the guardian failed and will report it
                 ours.sendall(START)
-        frame = _receive(ours)
+        frame = _receive(ours, pool)
         if "pid" in frame:
             started = frame["pid"], frame["start"]
             if on_started is not None:
                 on_started(*started)
-            frame = _receive(ours, frame["guardian"])
+            frame = _receive(ours, pool, frame["guardian"])
     finally:
         if frame is None or "again" not in frame:
             stop()  # ends the command after an early return
         while frame is None or "pid" in frame:  # until all its processes have ended, or the guardian has
-            frame = _receive(ours, None if frame is None else frame["guardian"])
+            frame = _receive(ours, pool, None if frame is None else frame["guardian"])
         with lock:
             ended = True
         if frame.get("again") and not stopped:
-            take_back_guardian(ours)
+            pool.take_back(ours)
         else:
             ours.close()
     return frame, started
@@ -376,12 +382,13 @@ def _message(spec: CommandSpec) -> dict[str, Any]:
         name = next(name for name in env if not name or "=" in name)
         raise DefinitionError(f"step {spec.name} has an environment variable named {name!r}")
     long = {name: env.pop(name) for name in _too_long(env)}
-    blank = spec.prefix and not (spec.argv or spec.text.strip())
-    argv = [*spec.prefix, *(() if blank else spec.argv or _argv(spec.text, long))]
+    blank = spec.function or (spec.prefix and not (spec.argv or spec.text.strip()))
+    argv = [*spec.prefix, *(spec.argv or (() if blank else _argv(spec.text, long)))]
     return {
         "argv": [os.fsencode(word) for word in argv],
         "end": [os.fsencode(word) for word in spec.end],
         "undo": [os.fsencode(word) for word in spec.undo],
+        "function": spec.function,
         "env": {_encoded(name): _encoded(value) for name, value in env.items()},
         "cwd": os.fsencode(spec.cwd.absolute()),
         "oom_counters": [os.fsencode(path) for path in OOM_COUNTERS],
@@ -434,15 +441,15 @@ def _holds_nul(spec: CommandSpec, env: Mapping[str, str]) -> DefinitionError:
     return DefinitionError(f"{what} of step {spec.name} holds a NUL character")
 
 
-def _receive(control: socket.socket, guardian: int | None = None) -> dict[str, Any]:
-    """Read one frame from a guardian; empty if it has ended. `guardian` is its pid, if known; a silent one is
+def _receive(control: socket.socket, pool: GuardianPool, guardian: int | None = None) -> dict[str, Any]:
+    """Read one frame from a guardian of a pool; empty if it has ended. `guardian` is its pid, if known; a silent one is
     continued.
     """
     ready = select.poll()
     ready.register(control, select.POLLIN)
     while not ready.poll(1000 * SILENCE_S):
         if guardian is None:
-            continue_guardians()
+            pool.go_on()
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(guardian, signal.SIGCONT)
@@ -500,7 +507,7 @@ def _not_started(spec: CommandSpec, stage: str, number: int) -> TaskError | Disk
         message = f"step {spec.name} cannot start: {path} cannot be {'read' if what == 'source' else 'mounted'}: {why}"
         return TaskError(message, task=spec.name, hint="Check the permissions of the folders above it.")
     place = {"cwd": spec.cwd, "log": spec.log, "record": spec.record}.get(stage)
-    program = spec.argv[0] if spec.argv else "sh"
+    program = spec.function or (spec.argv[0] if spec.argv else "sh")
     what = {"cwd": "its working folder", "log": "its log", "record": "its process record"}.get(stage, program)
     message = f"step {spec.name} cannot start: {what}{f' {place}' if place else ''}: {why}"
     hint = {

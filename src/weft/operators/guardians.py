@@ -17,12 +17,17 @@ import sys
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from weft.model.errors import InternalError
 from weft.store.limits import limit_advice
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 # Imported, because Python caches the compiled form of imported modules only; compiling takes 4 ms.
 GUARDIAN = "import sys; sys.path.append(sys.argv[1]); import guardian; guardian.main()"
+LOADED_GUARDIAN = "from weft.worker import guardian; guardian.main()"
 GUARDIAN_FOLDER = Path(__file__).parents[1] / "worker"
 SILENCE_S = 2.5
 """Seconds of silence after which a guardian is continued, in case that something has stopped it.
@@ -34,6 +39,9 @@ PATIENCE_S = 5.0
 """Seconds that an ending process waits for its guardian pool."""
 IDLE = 16
 """The largest number of idle guardians; each takes about 2 MB."""
+
+
+Pool = TypeVar("Pool", bound="GuardianPool")
 
 
 class GuardianPool:
@@ -126,16 +134,22 @@ class GuardianPool:
             undo.pop_all()
         return ours
 
+    def _command(self) -> tuple[list[str], dict[str, str] | None]:
+        """Return the first words of the process and its environment, None for that of this process."""
+        return [sys.executable, "-I", "-S", "-c", GUARDIAN], None
+
     def _open(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)
+            words, env = self._command()
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", GUARDIAN, str(GUARDIAN_FOLDER), *self._modules, str(os.getpid())],
+                [*words, str(GUARDIAN_FOLDER), *self._modules, str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
+                env=env,
                 start_new_session=True,  # a Ctrl-C at the terminal is handled by the owner
             )
             undo.pop_all()
@@ -183,13 +197,31 @@ def _is_there(control: socket.socket) -> bool:
     return False
 
 
-_POOL = GuardianPool()
-open_guardian_pool = _POOL.open
-expect_in_guardians = _POOL.expect
-expect_commands = _POOL.expect_commands
-start_guardian = _POOL.start
-take_back_guardian = _POOL.take_back
-continue_guardians = _POOL.go_on
-close_guardian_pool = _POOL.close
-atexit.register(_POOL.close)
-os.register_at_fork(after_in_child=_POOL.forget)
+class LoadedPool(GuardianPool):
+    """A pool with modules of Weft loaded: its guardians call functions of these in forks (`CommandSpec.function`).
+
+    `environment` is that of its process; the functions have that of their commands.
+    """
+
+    def __init__(self, modules: Sequence[str], environment: Callable[[], dict[str, str]]) -> None:
+        super().__init__()
+        self._environment = environment
+        self.expect(*modules)
+
+    def _command(self) -> tuple[list[str], dict[str, str]]:
+        return [sys.executable, "-P", "-c", LOADED_GUARDIAN], self._environment()
+
+
+def lives_here(pool: Pool) -> Pool:
+    """Let a pool end with this process, and forks of it start their own."""
+    atexit.register(pool.close)
+    os.register_at_fork(after_in_child=pool.forget)
+    return pool
+
+
+COMMON_POOL: Final = lives_here(GuardianPool())
+open_guardian_pool = COMMON_POOL.open
+expect_in_guardians = COMMON_POOL.expect
+expect_commands = COMMON_POOL.expect_commands
+start_guardian = COMMON_POOL.start
+close_guardian_pool = COMMON_POOL.close

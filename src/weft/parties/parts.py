@@ -20,6 +20,7 @@ import msgspec
 
 from weft.frontends.federated.compiler import FRONTEND
 from weft.frontends.federated.components.programs import sweep_programs
+from weft.frontends.federated.components.registry import component_modules
 from weft.frontends.federated.components.sockets import PartGate
 from weft.frontends.federated.providers import PROVIDERS
 from weft.graph.logical import LogicalGraph, Vertex
@@ -27,6 +28,7 @@ from weft.model.errors import TaskError, WeftError
 from weft.model.program import Program, Style
 from weft.model.resources import Resources
 from weft.operators.call import CommandSpec, run_guarded
+from weft.operators.guardians import LoadedPool, lives_here
 from weft.parties.traffic import TrafficWriter
 from weft.store.limits import disk_error
 
@@ -197,7 +199,8 @@ class PartRunner:
 
     def _run(self, ctx: TaskContext, key: AttemptKey, part: Party, folder: Path, process: _Process) -> PartEnd:
         spec = CommandSpec(
-            argv=[sys.executable, "-m", _MODULE, str(folder)],
+            argv=[str(folder)],
+            function=f"{_MODULE}.main",
             env=_environment(),
             cwd=folder,
             log=folder / "log",
@@ -209,7 +212,10 @@ class PartRunner:
         hint = f"Its log at party {part.id} tells more: weft party logs {key.job}/{key.component}"
         try:
             result = run_guarded(
-                spec, on_started=lambda pid, _: self._events.started(key, part, pid), on_cancel=ctx.on_cancel
+                spec,
+                on_started=lambda pid, _: self._events.started(key, part, pid),
+                on_cancel=ctx.on_cancel,
+                pool=_POOL,
             )
         except TaskError as error:
             if process.reason:
@@ -257,6 +263,10 @@ def _environment() -> dict[str, str]:
         if os.environ.get(provider.variable):
             kept[provider.variable] = os.path.abspath(os.environ[provider.variable])
     return kept | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "PYTHONUNBUFFERED": "1"}
+
+
+_POOL: Final = lives_here(LoadedPool((_MODULE, *component_modules(), "pandas"), _environment))
+"""Has loaded all components, and pandas if it is installed: Arrow would load it with the first array of each part."""
 
 
 def _error(error: BaseException) -> dict[str, Any]:

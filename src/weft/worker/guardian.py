@@ -22,6 +22,9 @@ frame offers to take the next command through the same socket, which saves a for
 command is left and that nothing stopped the command. The guardian ends when the owner closes the socket or ends;
 without `again` it ends at once.
 
+A pool of an interpreter that has loaded more (`weft.operators.guardians.LoadedPool`) can start functions: a fork of the
+guardian calls one in place of 3.
+
 In place of a specification, a guardian may get a frame `{"action": words}`. It then runs this action of
 `weft.worker.sandbox`, which talks through the control socket, and ends with it: a fork takes 1 ms where a new
 interpreter takes 25.
@@ -37,6 +40,7 @@ process that leaves its parent only is killed without a grace period.
 from __future__ import annotations
 
 import errno
+import gc
 import marshal
 import os
 import resource  # noqa: F401 - `os.wait4` would import it in each guardian
@@ -568,7 +572,7 @@ def become_subreaper(prctl: Any) -> bool:
 def get_ready(spec: dict[str, Any]) -> bytes:
     """Change to the working folder and return the path of the program; StartError: the folder cannot be entered.
 
-    With a mount namespace, both are unknown before the mounts exist.
+    With a mount namespace, both are unknown before the mounts exist. A function has no program.
     """
     argv, env = spec["argv"], spec["env"]
     if spec["view"] or spec["sandbox"]:
@@ -577,7 +581,7 @@ def get_ready(spec: dict[str, Any]) -> bytes:
         os.chdir(spec["cwd"])
     except OSError as error:
         raise StartError("cwd", error.errno or 0) from None
-    return find(argv[0], env)
+    return b"" if spec["function"] else find(argv[0], env)
 
 
 def start(spec: dict[str, Any], program: bytes, output: int, errors: int, post: GuardianState) -> tuple[int, Any]:
@@ -587,6 +591,8 @@ def start(spec: dict[str, Any], program: bytes, output: int, errors: int, post: 
     """
     if spec["view"] or spec["sandbox"]:
         return start_by_fork(spec, program, output, errors)
+    if spec["function"]:
+        return call_in_fork(spec, output, errors), None
     argv, env = spec["argv"], spec["env"]
     if spec["traced"] and (thread := post.filtered_thread(spec["looks"])).listener >= 0:
         started: tuple[int, Any] = thread.start(program, argv, env, output, errors, spec["cwd"])
@@ -681,6 +687,47 @@ def start_by_fork(spec: dict[str, Any], program: bytes, output: int, errors: int
         code, _, place = answer.partition(b" ")
         raise StartError(os.fsdecode(place), int(code))
     return command, opened
+
+
+def call_in_fork(spec: dict[str, Any], output: int, errors: int) -> int:
+    """Start a function as the command, in a fork that has loaded what this process has, and return its pid.
+
+    What the function returns is the exit code.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output, 1)
+        os.dup2(errors, 2)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, *STOPPING):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        close_all_but_standard()
+        os.environ.clear()
+        os.environb.update(spec["env"])
+        module, _, name = spec["function"].rpartition(".")
+        code = getattr(__import__(module, fromlist=(name,)), name)(*map(os.fsdecode, spec["argv"]))
+    except BaseException:  # noqa: BLE001 - into the log, as the interpreter does
+        __import__("traceback").print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # all is written, and others wait: the clean-up of the interpreter takes some 50 ms
+
+
+def close_all_but_standard() -> None:
+    """Close the descriptors that the execution of a program would close: the ends of sockets that others wait for."""
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2:
+            try:  # noqa: SIM105 - importing contextlib costs start-up time
+                os.close(int(name))
+            except OSError:
+                pass  # that of the list
 
 
 class ProcessRecord:
@@ -979,7 +1026,8 @@ class GuardianState:
 def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, Any]:
     """Run one command from its first frame to the end of its tree and return the last frame.
 
-    Fields of the specification: `argv`, `env`, `cwd`, `waits` (start only after one more byte), `view` (the arguments
+    Fields of the specification: `argv`, `function` (that of a module which a fork of this process calls with `argv` in
+    place of a program, or empty), `env`, `cwd`, `waits` (start only after one more byte), `view` (the arguments
     of `weft.worker.mounting.enter`, or None), `sandbox` (that of `weft.worker.sandbox.enter`, or None), `end` (a
     command line that asks the command to end in place of SIGTERM, or empty), `undo` (one to run if the command did not
     end by itself, or empty), `oom_counters` (the paths of `OomKillCounter`), `log`, `masked` (the secrets of
@@ -1164,7 +1212,11 @@ def main() -> None:
         prctl = _load_prctl()
         boot_id()  # and everything else that each guardian would have to find out again
         for module in sys.argv[2:-1]:
-            __import__(module)
+            try:  # noqa: SIM105
+                __import__(module)
+            except Exception:  # noqa: BLE001 - what needs it imports it again, and says so
+                pass
+        gc.freeze()  # what is loaded stays: a collection in a fork would copy its pages
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for guardians: their sockets report their end
         pool_socket = socket.socket(fileno=0)
         while True:

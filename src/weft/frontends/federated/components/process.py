@@ -1,4 +1,4 @@
-"""The process of a part: `python -m weft.frontends.federated.components.process FOLDER`.
+"""The process of a part, which calls `main` with its folder.
 
 The folder has `task.json`. The process loads its inputs, says that it is prepared, waits for the word to go, runs the
 component, and writes what it has made: `data_0.arrow` and so on, `model.json`, `summary.json`, `metrics.jsonl`,
@@ -100,8 +100,9 @@ class FileTracker:
         self._metrics.flush()
 
 
-def main(folder: Path) -> int:
+def main(name: str) -> int:
     """Run the part of a folder; return the exit code of the process."""
+    folder = Path(name)
     signal.signal(signal.SIGTERM, _end)
     try:
         run_part(folder)
@@ -200,10 +201,3 @@ def _unexpected(error: Exception) -> dict[str, str]:
 
 def _end(number: int, _frame: FrameType | None) -> None:
     raise RunCancelledError(f"stopped by signal {number}")
-
-
-if __name__ == "__main__":
-    code = main(Path(sys.argv[1]))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # all is written, and others wait: the clean-up of the interpreter takes some 50 ms

@@ -75,6 +75,11 @@ def component(module: str) -> Run:
     return run
 
 
+def component_modules() -> list[str]:
+    """Return the modules of Python that have components."""
+    return sorted({f"{_HOME}.{target.partition(':')[0]}" for target in COMPONENTS.values()})
+
+
 def protocol_of(module: str) -> int:
     """Return the version of the messages between the parts of a module: parts with different ones do not run."""
     return _PROTOCOLS.get(module, FIRST_PROTOCOL)
