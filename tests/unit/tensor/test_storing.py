@@ -335,6 +335,51 @@ def test_a_group_with_arrays_is_not_replaced(tmp_path, h5py, zarr):
         wt.to_zarr(path, wt.zeros(3), overwrite=True)
 
 
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("where", [{}, {"dataset": "b"}])
+def test_a_folder_with_files_of_others_is_no_place_for_a_zarr_array(tmp_path, zarr, overwrite, where):
+    folder = tmp_path / where.get("dataset", "")
+    folder.mkdir(exist_ok=True)
+    (folder / "notes.csv").write_text("mine")
+    wt.to_zarr(folder / "a.zarr", wt.ones(5)).execute()
+    for given in (tmp_path, str(tmp_path), zarr.storage.LocalStore(tmp_path)):
+        with pytest.raises(ConflictError, match=r"is a folder with a\.zarr, notes\.csv, and an array has") as refused:
+            wt.to_zarr(given, wt.zeros(3), overwrite=overwrite, **where)
+    assert str(folder / "x.zarr") in refused.value.hint
+    assert sorted(os.listdir(folder)) == ["a.zarr", "notes.csv"]
+    assert wt.from_zarr(folder / "a.zarr").fetch().tolist() == [1] * 5
+
+
+@pytest.mark.filterwarnings("ignore:Object at c is not recognized")
+@pytest.mark.parametrize("form", [2, 3])
+def test_files_of_others_beside_the_chunks_of_a_zarr_array_stay(tmp_path, zarr, form):
+    path = tmp_path / "a.zarr"
+    for value in (1, 2):
+        wt.to_zarr(path, wt.full((4, 4), value, chunk_size=2), overwrite=True, zarr_format=form).execute()
+    (path / "notes.csv").write_text("mine")
+    with pytest.raises(ConflictError, match=r"is a folder with notes\.csv, and an array"):
+        wt.to_zarr(path, wt.zeros(3), overwrite=True)
+    (path / "notes.csv").unlink()
+    assert wt.from_zarr(path).fetch().tolist() == [[2] * 4] * 4
+    group = tmp_path / "g.zarr"
+    zarr.create_group(group)
+    (group / "c").write_text("mine")
+    with pytest.raises(ConflictError, match=r"is a folder with c, and an array"):
+        wt.to_zarr(group, wt.zeros(3), overwrite=True)
+    (group / "c").unlink()
+    wt.to_zarr(group, wt.zeros(3), overwrite=True).execute()
+    assert wt.from_zarr(group).shape == (3,)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_file_is_no_place_for_a_zarr_array(tmp_path, zarr, overwrite):
+    (tmp_path / "notes.csv").write_text("mine")
+    for where in ({}, {"dataset": "x"}):
+        with pytest.raises(ConflictError, match=r"notes\.csv.* is a file, or is in one"):
+            wt.to_zarr(tmp_path / "notes.csv", wt.zeros(3), overwrite=overwrite, **where)
+    assert (tmp_path / "notes.csv").read_text() == "mine"
+
+
 def test_hdf5_files_are_read_and_written(session, tmp_path, h5py):
     path = tmp_path / "t.hdf5"
     made = wt.to_hdf5(path, wt.asarray(X, chunk_size=7), group="a/b", dataset="x", compression="gzip")
