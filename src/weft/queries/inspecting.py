@@ -353,9 +353,10 @@ def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection, for
     rows = connection.sql(f"FROM {table.rows_of(table.files)}")
     types = dict(zip(rows.columns, map(str, rows.types), strict=True))
     _warn_of_renamed(rows.columns)
-    if table.reader == "read_csv" and len(table.files) > 1 and not table.hive:
-        _check_csv_names(table, connection, types)
-    table = with_one_order(table, connection, forms, types)
+    if table.reader == "read_csv":
+        if len(table.files) > 1 and not table.hive:
+            _check_csv_names(table, connection, types)
+        table = with_one_order(table, connection, forms, types)
     if any(map(is_url, table.files)):  # they would be fetched twice
         return table
     types = {name: of for name, of in types.items() if name not in _folder_columns(table)}
