@@ -590,6 +590,8 @@ def _shipped(blob: Any) -> Any:
 
 
 def _unreadable(error: BaseException) -> ProgramError:
+    if isinstance(error, WeftError):
+        return ProgramError(f"a worker process cannot load what it was sent: {error.message}", hint=error.hint)
     return ProgramError(
         f"a worker process cannot load what it was sent: {type(error).__name__}: {error}",
         hint="The modules of functions and values must be importable, in the same version, in worker processes.",

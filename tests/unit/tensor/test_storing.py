@@ -133,6 +133,44 @@ def test_a_failure_leaves_the_file_that_was_there(tmp_path):
     assert np.load(tmp_path / "x.npy").tolist() == [1, 1, 1]
 
 
+def test_what_numpy_reads_as_a_whole_is_told_with_what_reads_it(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.arange(3))
+    np.save(tmp_path / "o.npy", np.array([1, "a"], dtype=object))
+    known = {"wt": wt, "np": np}
+    for name, asked, wanted in (
+        ("x.npz", "wt.asarray(np.load(path)['NAME'])", [0, 1, 2]),
+        ("o.npy", "wt.asarray(np.load(path, allow_pickle=True))", [1, "a"]),
+    ):
+        with pytest.raises(UnreadableError, match="has no NumPy array") as told:
+            wt.load(tmp_path / name)
+        assert asked in told.value.hint
+        found = eval(asked.replace("NAME", "a"), known | {"path": tmp_path / name})
+        assert found.fetch().tolist() == wanted
+
+
+@pytest.mark.parametrize("wrong", ["gone", "cut"])
+@pytest.mark.parametrize("read", [wt.from_array, wt.asarray, lambda mapped: wt.asarray(mapped[2:])])
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_memory_map_whose_file_is_no_longer_there_names_the_file(tmp_path, backend, read, wrong):
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(1e5))
+    x = read(np.load(path, mmap_mode="r")) + 1
+    path.rename(tmp_path / "old.npy")
+    if wrong == "cut":
+        path.write_bytes((tmp_path / "old.npy").read_bytes()[:5000])
+    with wt.Session(backend=backend, workers=1) as session:
+        try:
+            assert x.sum().fetch(session) > 0  # this process has the map
+        except WeftError as error:
+            told = f"{error}"
+            assert f"{path}" in told
+            assert "the memory map of an array needs" in told
+            assert "Keep the file as it was until the array is computed." in told
+            assert "importable" not in told
+        else:
+            assert backend == "threads"
+
+
 def test_what_is_no_npy_file_is_told(tmp_path):
     (tmp_path / "x.npy").write_bytes(b"nothing")
     with pytest.raises(UnreadableError, match="has no NumPy array"):
