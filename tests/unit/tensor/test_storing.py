@@ -179,6 +179,9 @@ def test_what_is_no_npy_file_is_told(tmp_path):
         wt.load(tmp_path / "y.npy")
     with pytest.raises(NotFoundError, match="no folder"):
         wt.save(tmp_path / "none" / "y.npy", wt.ones(3))
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(UsageError, match=r"folder\.npy is a folder"):
+        wt.save(tmp_path / "folder", wt.ones(3))
     with pytest.raises(UsageError, match="path is 3"):
         wt.load(3)
     with pytest.raises(UsageError, match="path of a file"):

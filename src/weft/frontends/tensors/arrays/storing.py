@@ -338,10 +338,13 @@ def save(path: Any, x: ArrayLike) -> None:
     """Write an array into a `.npy` file; tasks write the parts in parallel.
 
     The file appears when it is complete; an earlier file stays until then. As with NumPy, a name without an ending gets
-    `.npy`. NotFoundError: the folder is missing. DiskFullError: its disk has no room for the array.
+    `.npy`. NotFoundError: the folder is missing. UsageError: the path is a folder. DiskFullError: its disk has no room
+    for the array.
     """
     final = file_path("path", path)
     final += "" if final.endswith(".npy") else ".npy"
+    if os.path.isdir(final):
+        raise UsageError(f"{final} is a folder", hint="Name a file in it.")
     node = as_node(x)
     draft = f"{final}.{secrets.token_hex(4)}.part"
     try:
