@@ -12,6 +12,9 @@ import pytest
 import weft
 import weft.remote as wr
 import weft.tensor as wt
+from weft.backends.cluster import Cluster
+from weft.testing.local_nodes import LocalNodes
+from weft.wiring import concrete
 
 
 class Edited:
@@ -68,7 +71,16 @@ def blocks(edited):
             yield int(wt.map_blocks(edited.module.f, wt.zeros(1, dtype=int)).fetch()[0])
 
 
-@pytest.fixture(params=[mapped, spawned, blocks])
+def at_nodes(edited):
+    with LocalNodes(1, 1) as found, pytest.MonkeyPatch.context() as patch:
+        make = lambda at: Cluster(found.nodes, found.secret, at.store, grace_s=at.grace_s)  # noqa: E731
+        patch.setitem(concrete.BACKENDS, "cluster", make)
+        with weft.Session("cluster") as session:
+            while True:
+                yield session.map(edited.module.f, [0]).results()[0]
+
+
+@pytest.fixture(params=[mapped, spawned, blocks, at_nodes])
 def values(request, edited):
     made = request.param(edited)
     yield made

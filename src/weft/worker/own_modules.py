@@ -73,10 +73,11 @@ def generation() -> int:
 
 
 def forget() -> None:
-    """Forget the modules of the user, which are imported again when they are needed.
+    """Forget the modules of the user, which are imported again when they are needed, also in workers of this process.
 
     Packages with modules of C stay, since most of these cannot be loaded twice.
     """
+    global _generation
     specs = {name: _spec(module) for name, module in list(sys.modules.items())}
     fixed = {
         _top(name) for name, spec in specs.items() if isinstance(getattr(spec, "loader", None), ExtensionFileLoader)
@@ -85,6 +86,8 @@ def forget() -> None:
         if _is_own(name, spec) and _top(name) not in fixed and not getattr(spec, "_initializing", False):
             sys.modules.pop(name, None)
     invalidate_caches()
+    with _lock:
+        _generation += 1
 
 
 def _is_own(name: str, spec: Any) -> bool:
