@@ -116,6 +116,20 @@ def test_workers_have_code_that_ipython_puts_into_functions(edited, values, monk
     assert next(values) == 70
 
 
+class Posing:
+    """What `cffi` puts among the modules, which says that it is one."""
+
+    __slots__ = ()
+    __class__ = ModuleType  # type: ignore[assignment]
+
+
+def test_what_only_says_that_it_is_a_module_is_none_of_the_user(edited, monkeypatch):
+    monkeypatch.setitem(sys.modules, "posing", Posing())  # type: ignore[arg-type]
+    assert isinstance(sys.modules["posing"], ModuleType)
+    with weft.Session("processes", workers=1) as session:
+        assert session.map(edited.module.f, [0]).results() == [1]
+
+
 def test_workers_keep_modules_that_nobody_has_loaded_again(edited):
     edited.write(edited.name, "import os\nwhole = os.urandom(8)\ndef f(x):\n    return whole, os.getpid()\n")
     edited.reload(edited.name)

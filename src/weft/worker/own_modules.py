@@ -106,8 +106,13 @@ def _top(name: str) -> str:
 
 
 def _spec(module: Any) -> Any:
-    """Return the spec of a module, which is not loaded for that if it is to be loaded later."""
-    return object.__getattribute__(module, "__dict__").get("__spec__") if isinstance(module, ModuleType) else None
+    """Return the spec of a module, which is not loaded for that if it is to be loaded later.
+
+    Libraries of `cffi` say that they are modules, and have nothing of one.
+    """
+    if not issubclass(type(module), ModuleType):
+        return None
+    return object.__getattribute__(module, "__dict__").get("__spec__")
 
 
 def _changed(spec: Any) -> int:
