@@ -124,7 +124,7 @@ class Posing:
 
 
 def test_what_only_says_that_it_is_a_module_is_none_of_the_user(edited, monkeypatch):
-    monkeypatch.setitem(sys.modules, "posing", Posing())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "posing", Posing())
     assert isinstance(sys.modules["posing"], ModuleType)
     with weft.Session("processes", workers=1) as session:
         assert session.map(edited.module.f, [0]).results() == [1]
