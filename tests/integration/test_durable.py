@@ -51,6 +51,7 @@ from weft.runs.active import ActiveRun, RunEvents
 from weft.runs.listing import list_runs
 from weft.runs.reading import read_run
 from weft.runs.service import RunService
+from weft.store.folders import LOCK_NAME
 from weft.store.outputs import Outputs
 from weft.store.state import EVENTS, RunFolder, StateRoot
 from weft.wiring import MANAGERS
@@ -891,6 +892,20 @@ def test_nothing_is_left_of_a_run_that_could_not_be_started(tmp_path, monkeypatc
         assert list_runs(StateRoot(tmp_path)) == ([], 0)
         assert not list((tmp_path / "runs").iterdir())
         assert session.run(graph).value() == 1
+
+
+def test_a_run_whose_owner_died_while_it_was_submitted_is_told_as_by_the_command(tmp_path):
+    with opened(tmp_path) as session:
+        folder = StateRoot(tmp_path / "state").folder(RUN)
+        folder.mkdir(parents=True, mode=0o700)
+        (folder / LOCK_NAME).touch()
+        (folder / f".graph.pickle.{os.getpid()}").write_bytes(b"")
+        with pytest.raises(NotFoundError, match=r"run\.json is missing") as told:
+            session.resume(RUN)
+        assert f"Remove it: weft delete {RUN}" in told.value.hint
+        code, _, err = weft_command("resume", RUN, "--state-dir", str(tmp_path / "state"), cwd=tmp_path)
+        assert code == told.value.exit_code
+        assert told.value.message in " ".join(err.split())
 
 
 @pytest.mark.parametrize("wrong", [3, None, b"x"])

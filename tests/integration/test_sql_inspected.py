@@ -274,6 +274,60 @@ def test_a_late_value_of_json_is_not_rounded(context, tmp_path, usual, late, rea
     assert context.sql("SELECT v FROM t WHERE k = 7").rows() == [(read,)]
 
 
+@pytest.mark.parametrize(
+    ("lines", "of"),
+    [
+        ([1234567890123456789, None, 12.5], "VARCHAR"),
+        ([12345678901234567890123], "VARCHAR"),
+        ([-(2**63) - 1, 4], "VARCHAR"),
+        ([*[1] * MANY, 9007199254740993, 1.5], "VARCHAR"),
+        ([{"b": [1.5, 1, 12345678901234567890123]}], "JSON"),
+    ],
+)
+def test_integers_of_json_that_a_double_rounds_are_told(context, tmp_path, lines, of):
+    file = tmp_path / "t.jsonl"
+    file.write_text("\n".join(json.dumps({"k v": value, "t": "x"}) for value in lines))
+    with pytest.warns(
+        UserWarning, match=r"table t: integers of more digits than a DOUBLE holds are rounded in k v"
+    ) as told:
+        context.register("t", str(file))
+    read = f"FROM read_json('{file}', columns = {{'k v': '{of}', ...}})"
+    assert read in str(told[0].message)
+    with weft.SqlContext(allow=[tmp_path]) as other:
+        found = [json.loads(one or "null") for (one,) in other.sql(read.replace(", ...", "")).rows()]
+    assert found == lines
+
+
+@pytest.mark.parametrize("before", [0, MANY])
+def test_a_key_that_an_object_of_json_has_twice_is_told_with_what_reads_it(context, tmp_path, before):
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"k": 3}\n' * before + '{"k": 1, "k": 2}\n')
+    with pytest.raises(DefinitionError, match=rf"t\.jsonl, line {before + 1}: .*duplicate key") as told:
+        context.register("t", str(file))
+    assert "sample_size" not in told.value.hint
+    read = f"SELECT json->>'KEY' FROM read_json_objects('{file}')"
+    assert read in told.value.hint
+    with weft.SqlContext(allow=[tmp_path]) as other:
+        assert len(other.sql(read.replace("KEY", "k")).rows()) == before + 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [9007199254740992, 1.5, 1e300, 0.1234567890123456789, -1234567890.123456789],
+        ["1234567890123456789", "x"],
+        [1234567890123456789, 7],
+        [{"a": 'b"12345678901234567890123', "c": 1.5}],
+        [1e22, 10**22],
+    ],
+)
+def test_values_of_json_that_no_type_rounds_are_read_without_a_word(context, tmp_path, lines):
+    file = tmp_path / "t.jsonl"
+    file.write_text("\n".join(json.dumps({"v": value}) for value in lines))
+    context.register("t", str(file))
+    assert context.sql("FROM t").rows() == [(value,) for value in lines]
+
+
 @pytest.mark.parametrize("end", ["csv", "json"])
 def test_late_values_below_folders_of_values_are_not_rounded(context, tmp_path, end):
     for part, last in ((1, "2"), (2, "1.7")):

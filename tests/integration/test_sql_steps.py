@@ -13,8 +13,7 @@ ENDLESS = "select sum(a.range * b.range % 7) as n from range(10000000) a, range(
 class Place(Project):
     """A folder with a pipeline that makes a table and sums it up."""
 
-    def write_query(self, query: str) -> None:
-        people = r"name,age\nAnn,30\nBob,41\n"
+    def write_query(self, query: str, people: str = r"name,age\nAnn,30\nBob,41\n") -> None:
         sums = {
             "deps": "make",
             "artifacts": {"input": {"people": "{{make.people}}"}, "output": ["sums"]},
@@ -78,6 +77,27 @@ def test_a_wrong_query_is_told_with_its_mistake(place):
     code, out, err = place.weft("resume", RUN, "--file", "run.yaml")
     assert code == 0, out + err
     assert place.result() == '"age"\n71\n'
+
+
+@pytest.mark.parametrize(
+    "query", ["select * from '../data/orders.csv'", "copy people to 'out.csv'", "from read_text('/etc/hostname')"]
+)
+def test_a_query_of_files_is_told_what_a_step_can_do(place, query):
+    place.write_query(query)
+    code, out, err = place.weft("run", "run.yaml")
+    assert code != 0
+    told = " ".join((out + err + "".join(place.weft("show", RUN)[1:])).split())
+    assert "Let a step before it write the file as an output artifact" in told
+    assert "allow" not in told
+    assert "register" not in told
+
+
+def test_a_table_that_cannot_be_read_is_told_with_what_a_step_can_do(place):
+    place.write_query("from people", r"name,age\nAnn,30\nBob,41,7\n")
+    code, out, err = place.weft("run", "run.yaml")
+    assert code != 0
+    told = " ".join((out + err + "".join(place.weft("show", RUN)[1:])).split())
+    assert "A step has no granted folder: let a step before it write the file" in told
 
 
 @pytest.mark.parametrize("by", ["kill", "cancel"])

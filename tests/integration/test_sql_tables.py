@@ -15,6 +15,7 @@ import pytest
 import weft
 from tests.integration.places import until
 from weft.model.errors import (
+    ConflictError,
     DefinitionError,
     ForbiddenError,
     MissingExtraError,
@@ -395,6 +396,36 @@ def test_copy_writes_below_granted_folders(folder, mode):
         context.register("people", "data/0.parquet")
         with pytest.raises(ForbiddenError, match="COPY"):
             context.sql("COPY (SELECT 1) TO 'data/0.parquet'")
+
+
+@pytest.mark.parametrize("way", ["PARTITION_BY a", "PER_THREAD_OUTPUT"])
+def test_copy_overwrites_a_folder_when_all_rows_are_written_and_no_files_of_others(tmp_path, way):
+    folder = tmp_path / "out"
+    with weft.SqlContext(allow=[tmp_path]) as context:
+
+        def copy(text, options=""):
+            return context.sql(f"COPY ({text}) TO '{folder}' (FORMAT parquet, {way}{options})").rows()
+
+        assert copy("SELECT i % 3 AS a, i AS b FROM range(10000) t(i)", ", OVERWRITE") == [(10000,)]
+        context.register("t", folder)
+        assert copy("SELECT a, b + 1 AS b FROM t WHERE a > 0", ", OVERWRITE") == [(6666,)]
+        with weft.SqlContext(allow=[tmp_path]) as after:
+            read = f"SELECT count(*), min(a), sum(b) FROM '{folder}/**/*.parquet'"
+            expected = (6666, 1, sum(i + 1 for i in range(10000) if i % 3))
+            assert after.sql(read).rows() == [expected]
+            with pytest.raises(SqlError, match="x"):
+                copy("SELECT a, CAST(IF(b > 9990, 'x', '1') AS INTEGER) AS b FROM t", ", OVERWRITE true")
+            assert after.sql(read).rows() == [expected]
+            (folder / "sub").mkdir()
+            (folder / "sub" / "notes.txt").write_text("mine")
+            with pytest.raises(
+                ConflictError, match=r"holds also sub/notes\.txt, which OVERWRITE would delete"
+            ) as refused:
+                copy("SELECT 1 AS a, 2 AS b", ", OVERWRITE")
+            assert "OVERWRITE_OR_IGNORE" in refused.value.hint
+            assert after.sql(read).rows() == [expected]
+        assert (folder / "sub" / "notes.txt").read_text() == "mine"
+        assert not list(folder.glob(".*"))
 
 
 @MODES

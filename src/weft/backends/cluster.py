@@ -40,6 +40,7 @@ from weft.store import codec, peers, serializers
 from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
 from weft.store.tls import check_files
+from weft.worker import own_modules
 from weft.worker.actor_gateway import PortEntrance
 from weft.worker.lease import LeaseResult, UnitCounts, WorkerLease
 
@@ -261,6 +262,9 @@ class Cluster(LocalBackend):
                 if node.serializers != serializers.version:
                     node.serializers = serializers.version
                     written = codec.to_pickle(serializers.all_serializers())
+                before = node.modules
+                if new:
+                    node.modules = own_modules.generation()
                 node.send(
                     *messages.NodeLaunch(
                         messages.LAUNCH,
@@ -278,6 +282,7 @@ class Cluster(LocalBackend):
                         blob,
                         paths,
                         written,
+                        node.modules != before,
                     )
                 )
                 known.update(new)

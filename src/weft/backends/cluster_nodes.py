@@ -67,6 +67,7 @@ class NodeConnection:
         """The cells that were sent of each column."""
         self.paths: list[str] = []
         self.serializers = 0
+        self.modules = 0
         self.leaves = ""
         """Why the node drains, "" if it does not."""
         self.readers: set[tuple[int, tuple[str, int]]] | None = None

@@ -37,6 +37,7 @@ from weft.store.handshake import Credentials, accept
 from weft.store.peer_server import serve_chunks
 from weft.store.segments import SegmentWriter
 from weft.store.tls import check_files
+from weft.worker import own_modules
 from weft.worker.remote_store import LARGE
 
 if TYPE_CHECKING:
@@ -259,6 +260,8 @@ class Node:
             first, then = (self._own_paths, sent.paths) if self._own_first else (sent.paths, self._own_paths)
             sys.path[:] = [*first, *[path for path in then if path not in first]]
         try:
+            if sent.modules:
+                own_modules.forget()
             if sent.serializers:
                 serializers.learn(codec.from_pickle(sent.serializers))
             if sent.new:

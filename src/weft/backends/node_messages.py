@@ -22,7 +22,7 @@ class NodeLaunch(NamedTuple):
 
     `new` is the pickle of those that the node lacks, by number. `cells` is the pickle of the inputs that it lacks:
     (vertex, its length, its partitions, indexes, cells). `serializers` is the pickle of those of the session, if they
-    have changed.
+    have changed; `modules` is whether the program has loaded modules of the user again.
     """
 
     kind: int
@@ -40,3 +40,4 @@ class NodeLaunch(NamedTuple):
     cells: bytes
     paths: list[str] | None
     serializers: bytes = b""
+    modules: bool = False

@@ -70,8 +70,8 @@ class WorkerConnection:
     """One worker process as seen from the session. `lock` guards the page, `current` and the outbox.
 
     `paths` is the part of its `sys.path` that the session sent, `serializers` the version of its registered
-    serializers. `born_at` is the time of its first message. `reason` is why the session ends it; `blamed`: its task is
-    the cause.
+    serializers, `modules` the generation of the user's modules. `born_at` is the time of its first message. `reason` is
+    why the session ends it; `blamed`: its task is the cause.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class WorkerConnection:
         self.frames = frames
         self.paths = paths
         self.serializers = 0
+        self.modules = 0
         self.inbox = FrameDecoder()
         self.outbox: deque[bytes | memoryview] = deque()
         self.lock = threading.Lock()

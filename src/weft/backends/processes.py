@@ -46,6 +46,7 @@ from weft.model.errors import CapacityError, RunCancelledError
 from weft.store import serializers
 from weft.store.codec import to_pickle
 from weft.store.segments import SegmentWriter
+from weft.worker import own_modules
 from weft.worker.channel import (
     ASK,
     BORN,
@@ -54,6 +55,7 @@ from weft.worker.channel import (
     FORGET,
     HELLO,
     LEASE,
+    MODULES,
     PATHS,
     PROGRESS,
     ROWS,
@@ -329,6 +331,9 @@ class Processes(LocalBackend):
         if message.codes and conn.paths != sys.path:
             conn.paths = sys.path[:]
             self._send(conn, (PATHS, conn.paths))
+        if message.codes and conn.modules != (modules := own_modules.generation()):
+            conn.modules = modules
+            self._send(conn, (MODULES,))
         if conn.serializers != serializers.version:
             conn.serializers = serializers.version
             self._send(conn, (SERIALIZERS, to_pickle(serializers.all_serializers())))

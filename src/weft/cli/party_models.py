@@ -105,14 +105,16 @@ def deploy(
     version: Version,
     /,
     *components: Annotated[str, CommandParameter(help="What a prediction runs; all that can predict by default.")],
-    conf: Annotated[Path | None, CommandParameter(name="--conf", help="Write a conf for predictions here.")] = None,
+    conf: Annotated[
+        Path | None, CommandParameter(name="--conf", help="Write a conf for predictions into this new file.")
+    ] = None,
     folder: Folder = None,
     context: Given,
 ) -> None:
     """Make a version of a model that predicts, and print it."""
     client = client_of(context, folder)
     if conf is not None:
-        file_to_write(context, conf)
+        _new_file(context, conf)
     model = _model(client, version, "")
     body = {"model_id": model["model_id"], "model_version": version, "cpn_list": list(components), "readers": 1}
     made = str(client.post("model/deploy", body)["model_version"])
@@ -134,9 +136,7 @@ def export_model(
     context: Given,
 ) -> None:
     """Write this party's part of a model to an archive."""
-    client, path = client_of(context, folder), file_to_write(context, file)
-    if path.exists():
-        raise ConflictError(f"{file} exists already", hint="Name another file.")
+    client, path = client_of(context, folder), _new_file(context, file)
     client.download("model/export", _names(_model(client, version, role)), path)
     context.out.write(f"{clean(str(file))}\n")
 
@@ -160,6 +160,14 @@ def import_model(
     names = {"model_id": model, "model_version": version, "role": role, "party_id": site_of(context, folder).party.id}
     client_of(context, folder).upload(path, names | {"force_update": int(replace)}, "model/import")
     context.out.write(f"{clean(version)}\n")
+
+
+def _new_file(context: CommandContext, file: Path) -> Path:
+    """Return the path of a file that a command makes. ConflictError: it exists. NotFoundError: its folder does not."""
+    path = file_to_write(context, file)
+    if path.exists() or path.is_symlink():
+        raise ConflictError(f"{file} exists already", hint="Name another file: this command writes it.")
+    return path
 
 
 def _models(client: SiteClient, version: str) -> list[dict[str, Any]]:

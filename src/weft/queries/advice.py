@@ -70,6 +70,11 @@ def misfit_hint(message: str) -> str:
             f"FROM read_csv('{file}', null_padding = true) gives NULL for missing values, and ignore_errors = true "
             "leaves the line out."
         )
+    if "duplicate key" in what:
+        return (
+            "Correct the line: an object has each of its keys once. Or read objects as texts, in a granted folder: "
+            f"SELECT json->>'KEY' FROM read_json_objects('{file}')."
+        )
     if "unicode" in what:
         return (
             "Write the file as UTF-8, or name its encoding by the text, in a granted folder: "

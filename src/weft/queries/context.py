@@ -45,7 +45,7 @@ from weft.queries.sources import (
 )
 from weft.queries.statements import read_statement, referenced
 from weft.queries.storing import store_rows
-from weft.queries.writing import replaced
+from weft.queries.writing import replaced, replaced_folder
 from weft.runs.sessions import checked_cluster, size_of, state_folder
 from weft.runtime import arguments
 from weft.store.filesystems import is_url
@@ -79,6 +79,8 @@ IN_MEMORY: Final = "weft_memory_"
 """The beginning of the name of rows in memory whose table is a view of them."""
 _SEVERAL: Final = re.compile(r"(?i)\b(?:PARTITION_BY|PER_THREAD_OUTPUT|FILE_SIZE_BYTES|ROW_GROUPS_PER_FILE)\b")
 """Options of COPY that make a folder of files."""
+_OVERWRITE: Final = re.compile(r"(?i)\bOVERWRITE\b(?!\s+'?(?:false|0|off|no)\b)")
+_FORMAT: Final = re.compile(r"(?i)\bFORMAT\s+['\"]?(\w+)")
 
 
 class QuerySession(Session):
@@ -496,7 +498,13 @@ class SqlContext:
         renamed = rows_named(rows.file_columns())
         whole = _SEVERAL.search(statement.options) is None
         with ExitStack() as undo:
-            place = undo.enter_context(replaced(path, self._folder.name)) if whole else path
+            if whole:
+                place = undo.enter_context(replaced(path, self._folder.name))
+            elif _OVERWRITE.search(statement.options):
+                of = _FORMAT.search(statement.options)
+                place = undo.enter_context(replaced_folder(path, f".{of[1].lower()}" if of else ".csv"))
+            else:
+                place = path
             reader, connection = undo.enter_context(rows.reader()), undo.enter_context(self.cursor())
             connection.register(ROWS, reader.__arrow_c_stream__())  # a reader with equal names is refused
             copy = f"COPY (FROM {renamed}) TO {literal(place)} {statement.options}"

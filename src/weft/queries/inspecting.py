@@ -8,7 +8,7 @@ import gzip
 import io
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -391,9 +391,9 @@ def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection, for
     rows = connection.sql(f"FROM {table.rows_of(table.files)}")
     types = dict(zip(rows.columns, map(str, rows.types), strict=True))
     _warn_of_renamed(rows.columns)
-    if table.reader == "read_csv" and len(table.files) > 1 and not table.hive:
-        _check_csv_names(table, connection, types)
-    if forms:
+    if table.reader == "read_csv":
+        if len(table.files) > 1 and not table.hive:
+            _check_csv_names(table, connection, types)
         table = with_one_order(table, connection, forms, types)
     days = {name for name in types if _in_days(own, name)}
     if any(map(is_url, table.files)):  # they would be fetched twice
@@ -419,10 +419,33 @@ def _in_days(own: Sequence[Mapping[str, str]], name: str) -> bool:
 
 
 def _of_all_json(table: FileTable, connection: duckdb.DuckDBPyConnection, types: Mapping[str, str]) -> FileTable:
-    misfits = _json_misfits(types)
-    texts = ", ".join(f"{literal(name)}: 'JSON'" for name in types if name in misfits)
-    read = f"read_json({literal_list(table.files)}, columns = {{{texts}}}, hive_partitioning = false)"
-    return replace(table, sampled=False) if _found(connection, read, misfits) else table
+    misfits, inexact = _json_misfits(types), _inexact(types)
+    conditions = {(kind, name): one for kind, each in enumerate((misfits, inexact)) for name, one in each.items()}
+    met = _found(connection, _json_texts(table, {*misfits, *inexact}), conditions)  # at once: it reads all files
+    rounded = [name for kind, name in met if kind]
+    if len(rounded) < len(met):
+        table = replace(table, sampled=False)
+        rows = connection.sql(f"FROM {table.rows_of(table.files)}")
+        types = {name: str(of) for name, of in zip(rows.columns, rows.types, strict=True) if name in types}
+        inexact = _inexact(types)
+        rounded = _found(connection, _json_texts(table, inexact), inexact)
+    if rounded:
+        texts = {name: "VARCHAR" if types[name] == "DOUBLE" else "JSON" for name in rounded}
+        columns = ", ".join(f"{literal(name)}: '{of}'" for name, of in texts.items())
+        warn_user(
+            f"table {table.name}: integers of more digits than a DOUBLE holds are rounded in {', '.join(rounded)}, "
+            "which has them beside decimals, or above 2^64. To have all digits, name the columns that the query "
+            f"needs by the text, in a granted folder: FROM read_json({literal(table.files[0])}, "
+            f"columns = {{{columns}, ...}})",
+            stacklevel=2,
+        )
+    return table
+
+
+def _json_texts(table: FileTable, names: Collection[str]) -> str:
+    """Return the SQL of some columns of JSON files as texts of JSON."""
+    texts = ", ".join(f"{literal(name)}: 'JSON'" for name in sorted(names))
+    return f"read_json({literal_list(table.files)}, columns = {{{texts}}}, hive_partitioning = false)"
 
 
 def _of_all_csv(
@@ -543,6 +566,25 @@ def _json_misfits(types: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def _inexact(types: Mapping[str, str]) -> dict[str, str]:
+    """Return the conditions of integers in JSON that DuckDB rounds to a DOUBLE, by columns, also within other values.
+
+    Those of most texts are told by a cheap test before.
+    """
+    found = {}
+    for name, of in types.items():
+        if _DOUBLE.search(of):
+            text = f"{identifier(name)}::VARCHAR"
+            outside = f"regexp_replace({text}, '\"(\\\\.|[^\"\\\\])*\"', '', 'g')"  # of texts
+            numbers = f"regexp_extract_all({outside}, '[-+.0-9eE]{{16,}}')"
+            whole = "regexp_full_match(one, '-?[0-9]+')"
+            differs = "TRY_CAST(TRY_CAST(one AS DOUBLE) AS HUGEINT) <> TRY_CAST(one AS HUGEINT)"
+            rounded = f"len(list_filter({numbers}, lambda one: {whole} AND coalesce({differs}, true))) > 0"
+            found[name] = f"CASE WHEN regexp_matches({text}, '(^|[^.0-9])[0-9]{{16}}') THEN {rounded} ELSE false END"
+    return found
+
+
+_DOUBLE: Final = re.compile(r"\bDOUBLE\b")
 _INTEGER: Final = re.compile(r"\bU?(?:BIG|HUGE)INT\b")
 
 

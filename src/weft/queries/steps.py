@@ -16,7 +16,7 @@ from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
 from weft.frontends.sql.fragment import interrupted_at_cancel
 from weft.frontends.sql.mistakes import mistake
 from weft.frontends.sql.tables import FileTable
-from weft.model.errors import NotFoundError, RunCancelledError, TaskError, WeftError
+from weft.model.errors import ForbiddenError, NotFoundError, RunCancelledError, TaskError, WeftError
 from weft.model.resources import Resources
 from weft.queries.context import SqlContext
 from weft.queries.remarks import collected
@@ -54,9 +54,22 @@ def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, A
     except (RunCancelledError, TaskError):
         raise
     except WeftError as error:
-        raise TaskError(error.message, task=name, hint=error.hint) from None
+        raise TaskError(error.message, task=name, hint=_hint_of_step(error)) from None
     columns = [{"name": name, "type": of} for name, of in zip(query.own_columns, query.types, strict=True)]
     return {"columns": columns, "warnings": warnings}
+
+
+def _hint_of_step(error: WeftError) -> str:
+    """Return the hint of an error of a query, with what a step can do where the hint is of grants, which it has not."""
+    if isinstance(error, ForbiddenError):
+        return (
+            "A step reads the tables of its input artifacts, and writes the rows of its query to its output artifact. "
+            "Let a step before it write the file as an output artifact, and take that as artifacts.input."
+        )
+    hint = error.hint or ""
+    if "granted folder" in hint:
+        hint += " A step has no granted folder: let a step before it write the file so that all of it can be read."
+    return hint
 
 
 def _write(ctx: TaskContext, query: Query, output: str, form: str) -> None:

@@ -28,6 +28,7 @@ from weft.remote.slots import OWN_FILES, failed, thread_limit
 from weft.store.api import SMALL, sizeof
 from weft.store.folders import socket_name
 from weft.wiring.concrete import session_folders
+from weft.worker import own_modules
 from weft.worker.channel import dumps
 from weft.worker.origins import packed, unpacked
 from weft.worker.run import described
@@ -40,8 +41,8 @@ _IDLE: Final = 4
 # Messages of a worker process: a task holds a slot; a function has returned, has raised, has a large value, waits.
 _SLOT, _VALUE, _ERROR, _LARGE, _WAIT = "slot", "value", "error", "large", "wait"
 # Messages to it: start a function (on the thread of another call), continue one, end the task of a slot (with the value
-# of a call), send a large value.
-_CALL, _GO, _FREE, _SEND = "call", "go", "free", "send"
+# of a call), send a large value, forget the modules of the user.
+_CALL, _GO, _FREE, _SEND, _MODULES = "call", "go", "free", "send", "modules"
 
 
 class Completion(NamedTuple):
@@ -121,6 +122,7 @@ class RemoteFunctions:
         self._scheduler = scheduler
         self._peer = peer
         self._calls: dict[int, ScheduledCall] = {}
+        self._modules = 0
 
     def start(self, call_state: ScheduledCall) -> None:
         """See `FunctionHost.start`. ProgramError: the call cannot be pickled."""
@@ -136,6 +138,9 @@ class RemoteFunctions:
             ) from error
         self._calls[call.number] = call_state
         inside = call_state.inside
+        if self._modules != (modules := own_modules.generation()):
+            self._modules = modules
+            self._send(_MODULES, 0)
         self._send(_CALL, call.number, work, 0 if inside is None else inside.call.number)
 
     def resume(self, call_state: ScheduledCall) -> None:
@@ -249,6 +254,8 @@ class WorkerFunctions:
                     if other:
                         slot.value = self._large.pop(other)
                     slot.over.set()
+                elif kind == _MODULES:
+                    own_modules.forget()
                 else:
                     self._start(number, partial(self._send_value, number, self._large.pop(number), inline=False))
         for slot in self._slots.values():  # the session has closed

@@ -9,6 +9,7 @@ from weft.frontends.tensors.arrays.executables import ExecutableTuple, Watch, he
 from weft.graph.task import LATER, LATER_HINT, runs_later
 from weft.model.errors import ProgramError, UsageError
 from weft.model.resources import Resources
+from weft.model.wording import type_of
 from weft.remote.calls import NO_KEYWORDS, RETRIES, CallResult, RemoteCall
 from weft.remote.scheduler import call_scheduler
 from weft.runtime.arguments import wrong
@@ -49,6 +50,17 @@ class Object(CallResult):
     def to_object(self, session: TensorSession | None = None) -> Any:
         """Return the result, computing it first where that was not done yet."""
         return self.fetch(session)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the truth of {self!r} is that of a value to come: write x.fetch()")
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same object; TypeError for values of other types, to which its value may be equal."""
+        if isinstance(other, Object):
+            return self is other
+        raise TypeError(f"{self!r} has no value to compare with {type_of(other)}: write x.fetch() == ...")
+
+    __hash__ = CallResult.__hash__
 
     def __repr__(self) -> str:
         part = "" if self.output < 0 else f"[{self.output}]"

@@ -116,19 +116,21 @@ def resume_graph(
     `words` returns the projection of a front end. A run that has succeeded is not started: its results can be read,
     unless the caller wants an `unfinished` one.
 
-    ConflictError: the run is active elsewhere, or is no durable run of a graph. NotFoundError: no such run.
+    ConflictError: the run is active elsewhere, or is no durable run of a graph. NotFoundError: no such run, or its
+    owner died before it was described.
     ForbiddenError: other users may write the files that would be unpickled. ProgramError: its functions cannot be
     loaded.
     """
     path = state.folder(run_id)
     before = read_run(path)
-    if not before.of_session:
+    if before.frontend and not before.of_session:
         raise ConflictError(
-            f"{run_id} is a run of front end {before.frontend or 'unknown'}, which no session can resume",
+            f"{run_id} is a run of front end {before.frontend}, which no session can resume",
             hint=f"Resume it from the command line: weft resume {run_id}",
         )
     with ExitStack() as undo:
         folder = undo.enter_context(own_again(state, run_id))
+        read_description(path)  # its owner may have died before it wrote one
         catalog = open_catalog(state)
         undo.callback(catalog.close)
         record_interruption(folder)

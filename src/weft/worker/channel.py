@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from weft.store import codec, disk
 
-LEASE, FORGET, ANSWER, ACK, PATHS, SERIALIZERS = range(6)
+LEASE, FORGET, ANSWER, ACK, PATHS, SERIALIZERS, MODULES = range(7)
 """Messages of the backend: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream;
-module search paths; serializers of types.
+module search paths; serializers of types; forget the modules of the user.
 """
 HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK, STREAM, STREAM_END = range(9)
 """Messages of a worker."""

@@ -30,6 +30,7 @@ from weft.store.folders import use_node_folder
 from weft.store.libc import give_back
 from weft.store.row_index import DENSE
 from weft.store.segments import SegmentWriter
+from weft.worker import own_modules
 from weft.worker.channel import (
     ACK,
     ANSWER,
@@ -38,6 +39,7 @@ from weft.worker.channel import (
     EMIT,
     FORGET,
     HELLO,
+    MODULES,
     PATHS,
     PROGRESS,
     ROWS,
@@ -133,6 +135,8 @@ class WorkerProcess:
                 self._forget(message[1])
             elif message[0] == PATHS:
                 sys.path[:] = message[1]
+            elif message[0] == MODULES:
+                own_modules.forget()
             elif message[0] == SERIALIZERS:
                 serializers.learn(codec.from_pickle(message[1]))
             elif message[0] not in (ANSWER, ACK):
@@ -586,6 +590,8 @@ def _shipped(blob: Any) -> Any:
 
 
 def _unreadable(error: BaseException) -> ProgramError:
+    if isinstance(error, WeftError):
+        return ProgramError(f"a worker process cannot load what it was sent: {error.message}", hint=error.hint)
     return ProgramError(
         f"a worker process cannot load what it was sent: {type(error).__name__}: {error}",
         hint="The modules of functions and values must be importable, in the same version, in worker processes.",

@@ -306,6 +306,12 @@ def test_a_file_that_cannot_be_read_or_written_is_no_fault_of_the_server(two):
     for words in (["export-model", "7", "none/model.zip"], ["deploy", "7", "--conf", "none/conf.json"]):
         assert two("party", *words, "--folder", "guest") == 4
         assert "there is no folder none" in two.err
+    (two.folder / "mine").write_text("mine")
+    for words in (["export-model", "7", "mine"], ["deploy", "7", "--conf", "mine"]):
+        assert two("party", *words, "--folder", "guest") == 7
+        assert "mine exists already" in two.err
+        assert "Name another file: this command writes it." in two.err
+    assert (two.folder / "mine").read_text() == "mine"
     assert two("party", "demo", "--folder", "/proc/x") == 5
     assert "the folder /proc/x/guest cannot be made" in two.err
 

@@ -671,6 +671,19 @@ def test_wrong_resources_are_told_at_once(resources, told):
         wr.spawn(inc, (1,), resources=resources)
 
 
+def test_a_value_to_come_has_no_truth_and_equals_no_value(threads):
+    one, other = wr.spawn(inc, (0,)), wr.spawn(inc, (0,))
+    assert (one == one, one == other, one != other, {one: 1}[one]) == (True, False, True, 1)
+    assert one in [other, one]
+    for state in ("to be computed", "computed"):
+        with pytest.raises(TypeError, match=rf"truth of Object <inc, {state}> .*: write x\.fetch\(\)"):
+            bool(one)
+        for compare in (lambda: one == 1, lambda: one != 1, lambda: one in [1, 2], lambda: wt.ones(1) == one):
+            with pytest.raises(TypeError, match=rf"Object <inc, {state}> has no value .*: write x\.fetch\(\) == "):
+                compare()
+        one.execute()
+
+
 def test_wrong_arguments_are_told_at_once():
     with pytest.raises(TypeError, match="int cannot be called"):
         wr.spawn(3)  # type: ignore[arg-type]

@@ -163,6 +163,13 @@ def test_functions_take_sparse_arrays_of_scipy():
     assert wt.concat([a, a]).fetch().shape == (4, 2)
 
 
+def test_the_truth_of_a_sparse_array_is_as_with_scipy():
+    for values in ([[0]], [[2]]):
+        assert bool(wt.asarray(sp.csr_array(values))) == bool(sp.csr_array(values))
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(wt.asarray(sp.csr_array([[0, 2]])))
+
+
 def test_sparse_arrays_are_made(session):
     for made, wanted in (
         (wt.zeros((5, 7), sparse=True), np.zeros((5, 7))),

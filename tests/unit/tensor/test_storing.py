@@ -133,6 +133,44 @@ def test_a_failure_leaves_the_file_that_was_there(tmp_path):
     assert np.load(tmp_path / "x.npy").tolist() == [1, 1, 1]
 
 
+def test_what_numpy_reads_as_a_whole_is_told_with_what_reads_it(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.arange(3))
+    np.save(tmp_path / "o.npy", np.array([1, "a"], dtype=object))
+    known = {"wt": wt, "np": np}
+    for name, asked, wanted in (
+        ("x.npz", "wt.asarray(np.load(path)['NAME'])", [0, 1, 2]),
+        ("o.npy", "wt.asarray(np.load(path, allow_pickle=True))", [1, "a"]),
+    ):
+        with pytest.raises(UnreadableError, match="has no NumPy array") as told:
+            wt.load(tmp_path / name)
+        assert asked in told.value.hint
+        found = eval(asked.replace("NAME", "a"), known | {"path": tmp_path / name})
+        assert found.fetch().tolist() == wanted
+
+
+@pytest.mark.parametrize("wrong", ["gone", "cut"])
+@pytest.mark.parametrize("read", [wt.from_array, wt.asarray, lambda mapped: wt.asarray(mapped[2:])])
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_memory_map_whose_file_is_no_longer_there_names_the_file(tmp_path, backend, read, wrong):
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(1e5))
+    x = read(np.load(path, mmap_mode="r")) + 1
+    path.rename(tmp_path / "old.npy")
+    if wrong == "cut":
+        path.write_bytes((tmp_path / "old.npy").read_bytes()[:5000])
+    with wt.Session(backend=backend, workers=1) as session:
+        try:
+            assert x.sum().fetch(session) > 0  # this process has the map
+        except WeftError as error:
+            told = f"{error}"
+            assert f"{path}" in told
+            assert "the memory map of an array needs" in told
+            assert "Keep the file as it was until the array is computed." in told
+            assert "importable" not in told
+        else:
+            assert backend == "threads"
+
+
 def test_what_is_no_npy_file_is_told(tmp_path):
     (tmp_path / "x.npy").write_bytes(b"nothing")
     with pytest.raises(UnreadableError, match="has no NumPy array"):
@@ -141,6 +179,9 @@ def test_what_is_no_npy_file_is_told(tmp_path):
         wt.load(tmp_path / "y.npy")
     with pytest.raises(NotFoundError, match="no folder"):
         wt.save(tmp_path / "none" / "y.npy", wt.ones(3))
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(UsageError, match=r"folder\.npy is a folder"):
+        wt.save(tmp_path / "folder", wt.ones(3))
     with pytest.raises(UsageError, match="path is 3"):
         wt.load(3)
     with pytest.raises(UsageError, match="path of a file"):
@@ -333,6 +374,51 @@ def test_a_group_with_arrays_is_not_replaced(tmp_path, h5py, zarr):
         assert read(path, group="a", dataset="z").fetch().tolist() == [1] * 5
     with pytest.raises(ConflictError, match=r"t\.zarr is a group with a, which"):
         wt.to_zarr(path, wt.zeros(3), overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("where", [{}, {"dataset": "b"}])
+def test_a_folder_with_files_of_others_is_no_place_for_a_zarr_array(tmp_path, zarr, overwrite, where):
+    folder = tmp_path / where.get("dataset", "")
+    folder.mkdir(exist_ok=True)
+    (folder / "notes.csv").write_text("mine")
+    wt.to_zarr(folder / "a.zarr", wt.ones(5)).execute()
+    for given in (tmp_path, str(tmp_path), zarr.storage.LocalStore(tmp_path)):
+        with pytest.raises(ConflictError, match=r"is a folder with a\.zarr, notes\.csv, and an array has") as refused:
+            wt.to_zarr(given, wt.zeros(3), overwrite=overwrite, **where)
+    assert str(folder / "x.zarr") in refused.value.hint
+    assert sorted(os.listdir(folder)) == ["a.zarr", "notes.csv"]
+    assert wt.from_zarr(folder / "a.zarr").fetch().tolist() == [1] * 5
+
+
+@pytest.mark.filterwarnings("ignore:Object at c is not recognized")
+@pytest.mark.parametrize("form", [2, 3])
+def test_files_of_others_beside_the_chunks_of_a_zarr_array_stay(tmp_path, zarr, form):
+    path = tmp_path / "a.zarr"
+    for value in (1, 2):
+        wt.to_zarr(path, wt.full((4, 4), value, chunk_size=2), overwrite=True, zarr_format=form).execute()
+    (path / "notes.csv").write_text("mine")
+    with pytest.raises(ConflictError, match=r"is a folder with notes\.csv, and an array"):
+        wt.to_zarr(path, wt.zeros(3), overwrite=True)
+    (path / "notes.csv").unlink()
+    assert wt.from_zarr(path).fetch().tolist() == [[2] * 4] * 4
+    group = tmp_path / "g.zarr"
+    zarr.create_group(group)
+    (group / "c").write_text("mine")
+    with pytest.raises(ConflictError, match=r"is a folder with c, and an array"):
+        wt.to_zarr(group, wt.zeros(3), overwrite=True)
+    (group / "c").unlink()
+    wt.to_zarr(group, wt.zeros(3), overwrite=True).execute()
+    assert wt.from_zarr(group).shape == (3,)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_file_is_no_place_for_a_zarr_array(tmp_path, zarr, overwrite):
+    (tmp_path / "notes.csv").write_text("mine")
+    for where in ({}, {"dataset": "x"}):
+        with pytest.raises(ConflictError, match=r"notes\.csv.* is a file, or is in one"):
+            wt.to_zarr(tmp_path / "notes.csv", wt.zeros(3), overwrite=overwrite, **where)
+    assert (tmp_path / "notes.csv").read_text() == "mine"
 
 
 def test_hdf5_files_are_read_and_written(session, tmp_path, h5py):

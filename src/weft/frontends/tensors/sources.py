@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import ArrayNode, call
-from weft.model.errors import NotFoundError
+from weft.model.errors import NotFoundError, UnreadableError
 from weft.operators.regions import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
@@ -140,10 +140,23 @@ def _mapping(array: Any) -> tuple[Any, ...] | None:
     return str(root.filename), root.offset, past - begin, shift, array.shape, array.dtype, array.strides
 
 
+def mapped(path: str, dtype: DType, offset: int, shape: tuple[int, ...], order: Any = "C") -> Any:
+    """Return a memory map of a file that was mapped elsewhere. UnreadableError: it is gone, or was cut."""
+    try:
+        return np.memmap(path, dtype, "r", offset, shape, order)
+    except FileNotFoundError:
+        what = f"there is no file {path}, which"
+    except (OSError, ValueError) as error:
+        what = f"{path} cannot be mapped ({error}), and"
+    raise UnreadableError(
+        f"{what} the memory map of an array needs", hint="Keep the file as it was until the array is computed."
+    )
+
+
 def _opened(
     path: str, offset: int, length: int, shift: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]
 ) -> ArraySource:
-    whole = np.memmap(path, np.uint8, "r", offset, (length,))
+    whole = mapped(path, np.dtype(np.uint8), offset, (length,))
     return ArraySource(np.ndarray(shape, dtype, whole, shift, strides))
 
 

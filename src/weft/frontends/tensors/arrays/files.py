@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.frontends.tensors.arrays.extras import needed
-from weft.frontends.tensors.sources import drop_pages
+from weft.frontends.tensors.sources import drop_pages, mapped
 from weft.model.errors import ConflictError, NotFoundError, UnreadableError, UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class NpyFile:
             except FileNotFoundError:
                 raise NotFoundError(f"there is no file {self.path}") from None
             except ValueError as error:
-                raise UnreadableError(f"{self.path} has no NumPy array: {error}") from None
+                raise UnreadableError(f"{self.path} has no NumPy array: {error}", hint=_load_hint(self.path)) from None
         return self._mapped
 
     def __getitem__(self, index: Any) -> Any:
@@ -80,6 +80,17 @@ class NpyFile:
         return self.__dict__ | {"_mapped": None}  # opened at the first read, which tells what has changed
 
 
+def _load_hint(path: str) -> str:
+    """Return how to have the arrays of a file that has not one whose parts can be read; "" if NumPy cannot read it."""
+    with open(path, "rb") as file:
+        begin = file.read(6)
+    if begin[:4] == b"PK\3\4":
+        return "It is an archive of NumPy: wt.asarray(np.load(path)['NAME']) has an array of it, in memory as a whole."
+    if begin == np.lib.format.MAGIC_PREFIX:
+        return "NumPy reads it as a whole: wt.asarray(np.load(path, allow_pickle=True)), if you trust the file."
+    return ""
+
+
 class MappedFile:
     """A NumPy memory map, which other processes map for themselves."""
 
@@ -91,8 +102,7 @@ class MappedFile:
 
     def __getitem__(self, index: Any) -> Any:
         if self._mapped is None:
-            path, dtype, offset, shape, order = self._made
-            self._mapped = np.memmap(path, dtype, "r", offset, shape, order)
+            self._mapped = mapped(*self._made)
         drop_pages(self._mapped)
         return np.asarray(self._mapped[index])
 

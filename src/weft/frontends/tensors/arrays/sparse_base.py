@@ -70,6 +70,9 @@ class SparseArray(Executable):
         """Return the array itself."""
         return self
 
+    def __bool__(self) -> bool:
+        return bool(self.fetch())
+
     def __repr__(self) -> str:
         state = "computed" if self._ready() else "to be computed"
         return f"{type(self).__name__} <{self._node.name}, shape={self.shape}, dtype={self.dtype}, {state}>"

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil, prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -30,12 +30,19 @@ from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
 from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, call, walk
 from weft.frontends.tensors.sources import ArraySource, stored
 from weft.model.errors import ConflictError, DiskFullError, NotFoundError, UsageError
+from weft.model.patterns import late_pattern
 from weft.model.wording import counted, type_of
 from weft.store.limits import disk_error
 
 if TYPE_CHECKING:
+    import re
+
     from weft.frontends.tensors.types import ArrayLike, ChunkSize
     from weft.operators.regions import ChunkPlace
+
+_OF_GROUP: Final = late_pattern(r"zarr\.json|\.z(?:attrs|group|metadata)")
+_OF_ARRAY: Final = late_pattern(r"zarr\.json|\.z(?:array|attrs)|c|\d+(?:\.\d+)*")
+"""The names in the folder of a group of Zarr, and of an array: what describes it, and its chunks."""
 
 # --------------------------------------------------------------------------------------------------------- reading
 
@@ -331,10 +338,13 @@ def save(path: Any, x: ArrayLike) -> None:
     """Write an array into a `.npy` file; tasks write the parts in parallel.
 
     The file appears when it is complete; an earlier file stays until then. As with NumPy, a name without an ending gets
-    `.npy`. NotFoundError: the folder is missing. DiskFullError: its disk has no room for the array.
+    `.npy`. NotFoundError: the folder is missing. UsageError: the path is a folder. DiskFullError: its disk has no room
+    for the array.
     """
     final = file_path("path", path)
     final += "" if final.endswith(".npy") else ".npy"
+    if os.path.isdir(final):
+        raise UsageError(f"{final} is a folder", hint="Name a file in it.")
     node = as_node(x)
     draft = f"{final}.{secrets.token_hex(4)}.part"
     try:
@@ -428,7 +438,7 @@ def to_zarr(
     With `region`, slices for the axes of an existing Zarr array, it is written there; other elements stay. Else the
     Zarr array is made at once, in chunks like those of the array; `options` are those of `zarr.create_array`, such
     as `compressors`. Tasks write chunks in parallel. ConflictError: the array exists, and `overwrite` does not allow to
-    replace it, or `x` reads it, or it is a group that holds something.
+    replace it, or `x` reads it, or it is a group that holds something, or a folder with files that are not Zarr's.
     """
     zarr = needed("zarr")
     inner = "/".join(part for part in (group, dataset) if part) or None
@@ -443,15 +453,20 @@ def to_zarr(
     node = as_node(x)
     if node.grid and node.size:
         options.setdefault("chunks", tuple([cut.longest for cut in node.grid]))
-    if overwrite:
-        with suppress(FileNotFoundError, KeyError):
-            there = zarr.open(_store(path), path=inner, mode="r")
-            _not_read(node, _location(there))
-            _no_group(there, f"{inner} in {path}" if inner else f"{path}", zarr.Group)
+    store = _store(path)
     try:
-        target = zarr.create_array(
-            _store(path), name=inner, shape=node.shape, dtype=node.dtype, overwrite=overwrite, **options
-        )
+        there = zarr.open(store, path=inner, mode="r")
+    except (FileNotFoundError, KeyError, NotADirectoryError):
+        there = None
+    if there is None:
+        _no_other_files(store, inner, late_pattern(""))
+    elif overwrite:
+        _not_read(node, _location(there))
+        _no_group(there, f"{inner} in {path}" if inner else f"{path}", zarr.Group)
+        _no_other_files(store, inner, _OF_GROUP if isinstance(there, zarr.Group) else _OF_ARRAY)
+    try:
+        replaces = there is not None and overwrite  # Zarr would delete whatever is at the path
+        target = zarr.create_array(store, name=inner, shape=node.shape, dtype=node.dtype, overwrite=replaces, **options)
     except TypeError as error:
         raise UsageError(
             f"Zarr makes no array of {node.dtype} with these options ({', '.join(options)}): {error}",
@@ -469,6 +484,26 @@ def _no_group(there: Any, name: str, group: type) -> None:
         raise ConflictError(
             f"{name} is a group with {', '.join(held[:3])}{more}, which an array would replace",
             hint="Name an array with dataset=, or delete the group first.",
+        )
+
+
+def _no_other_files(store: Any, inner: str | None, own: re.Pattern[str]) -> None:
+    """Raise ConflictError if an array would be made where a file is, or in a folder with names that are not its own."""
+    root = getattr(store, "root", store)
+    if not isinstance(root, str | os.PathLike) or "://" in os.fspath(root):
+        return
+    place = os.path.join(root, inner or "")
+    try:
+        others = sorted(name for name in os.listdir(place) if not own.fullmatch(name))
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise ConflictError(f"{place} is a file, or is in one", hint="Give the path of a folder that is new.") from None
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise ConflictError(
+            f"{place} is a folder with {', '.join(others[:3])}{more}, and an array has a folder of its own",
+            hint=f"Give the path of a folder that is new, such as {os.path.join(place, 'x.zarr')}.",
         )
 
 
