@@ -22,6 +22,7 @@ from weft.frontends.sql.mistakes import unreadable
 from weft.model.errors import DefinitionError
 from weft.model.wording import counted
 from weft.queries.advice import misfit_hint
+from weft.queries.dates import CsvForm, with_one_order
 from weft.store.filesystems import is_url
 from weft.store.remote import opened, shown
 
@@ -70,8 +71,8 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
             _warn_of_renamed(rows.columns)
             made = made.with_columns(dict(zip(rows.columns, map(str, rows.types), strict=True)))
         else:
-            found, types = _check_lines(table, connection) if table.reader == "read_csv" else (table, [])
-            made = _with_all_types(found, connection, types)
+            found, forms = _check_lines(table, connection) if table.reader == "read_csv" else (table, [])
+            made = _with_all_types(found, connection, forms)
     except duckdb.Error as error:
         told = unreadable(error, table.name)
         told.hint = misfit_hint(told.message.partition(" cannot be read: ")[2]) or told.hint
@@ -199,29 +200,31 @@ def _place(file: str) -> str:
 # --------------------------------------------------------------------------------------------------------- CSV and JSON
 
 
-def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tuple[FileTable, list[dict[str, str]]]:
-    """Tell of the first lines of CSV files that are no rows; return the table, and the types of columns by file.
+def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tuple[FileTable, list[CsvForm]]:
+    """Tell of the first lines of CSV files that are no rows; return the table, and the form of each file.
 
     In files without quotes in their first lines, later ones are quotes: programs write them where a value needs them.
     DefinitionError: lines have unequal numbers of values, or a file is UTF-16.
     """
     told = False
-    types = []
+    forms = []
     quotes = set()
     for file in table.files:
         _check_encoding(table, file)
         try:
             row = connection.execute(
-                "SELECT Delimiter, SkipRows, HasHeader, Columns, Quote FROM sniff_csv($1, comment = '')", [file]
+                "SELECT Delimiter, SkipRows, HasHeader, Columns, Quote, DateFormat, TimestampFormat "
+                "FROM sniff_csv($1, comment = '')",
+                [file],
             ).fetchone()
         except duckdb.InvalidInputException:  # DuckDB finds no form of the file, and names no line
             for separator in _SEPARATORS:
                 _check_lengths(table, file, separator)
             raise
         assert row is not None
-        separator, skipped, has_header, columns, quote = row
+        separator, skipped, has_header, columns, quote, dates, times = row
         quotes.add(quote)
-        types.append({column["name"]: column["type"] for column in columns})
+        forms.append(CsvForm({column["name"]: column["type"] for column in columns}, dates, times))
         names = [column["name"] for column in columns]
         if len(names) == 1 and (inner := next((one for one in _SEPARATORS if one in names[0]), "")):
             _check_lengths(table, file, inner)
@@ -244,7 +247,7 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tup
             UserWarning,
             stacklevel=2,
         )
-    return replace(table, quote='"' if quotes <= {'"', _NO_QUOTE} else ""), types
+    return replace(table, quote='"' if quotes <= {'"', _NO_QUOTE} else ""), forms
 
 
 def _check_encoding(table: FileTable, file: str) -> None:
@@ -339,13 +342,12 @@ def _unequal(table: FileTable, file: str, what: str, skipped: int = 0, *, commen
     )
 
 
-def _with_all_types(
-    table: FileTable, connection: duckdb.DuckDBPyConnection, own: Sequence[Mapping[str, str]]
-) -> FileTable:
+def _with_all_types(table: FileTable, connection: duckdb.DuckDBPyConnection, forms: Sequence[CsvForm]) -> FileTable:
     """Return a table in CSV or JSON files, with types from all rows where those of a sample would change a value.
 
-    `own` are the types of columns in each CSV file.
+    `forms` are those of the CSV files.
     """
+    own = [form.types for form in forms]
     if len({tuple(types) for types in own}) > 1 == len({frozenset(types) for types in own}):
         table = replace(table, merged=True)  # else DuckDB takes the types of columns by their places
     rows = connection.sql(f"FROM {table.rows_of(table.files)}")
@@ -353,6 +355,7 @@ def _with_all_types(
     _warn_of_renamed(rows.columns)
     if table.reader == "read_csv" and len(table.files) > 1 and not table.hive:
         _check_csv_names(table, connection, types)
+    table = with_one_order(table, connection, forms, types)
     if any(map(is_url, table.files)):  # they would be fetched twice
         return table
     types = {name: of for name, of in types.items() if name not in _folder_columns(table)}
@@ -434,6 +437,7 @@ def _folder_columns(table: FileTable) -> set[str]:
 
 _NAMED: Final[Mapping[str, str | None]] = {
     **dict.fromkeys((*_BITS, "DATE")),
+    "BOOLEAN": "VARCHAR",
     "DOUBLE": "HUGEINT",
     "TIMESTAMP": "TIMESTAMP_NS",
 }
@@ -453,6 +457,8 @@ def _csv_misfits(types: Mapping[str, str]) -> dict[str, str]:
             found[name] = f"CASE WHEN {cast} = {column} THEN false ELSE {cast} <> {text} AND {text} <> '-0' END"
         elif of == "DATE":
             found[name] = f"contains({column}, ':')"
+        elif of == "BOOLEAN":
+            found[name] = f"lower(trim({column})) NOT IN ('', 'true', 'false')"
         elif of == "DOUBLE":
             whole = f"TRY_CAST({column} AS HUGEINT)"
             found[name] = (

@@ -45,8 +45,8 @@ _BLOCK: Final = 1 << 20
 class Known(Protocol):
     """Recorded stats with their digests; see `weft.store.entries`."""
 
-    def known(self, device: int, inode: int) -> tuple[str, str] | None:
-        """Return the last recorded stat and its digest, if any."""
+    def digest(self, device: int, inode: int, seen: str) -> str | None:
+        """Return the recorded digest of the file with this stat, if any."""
         ...
 
     def note(self, device: int, inode: int, seen: str, digest: str) -> None:
@@ -197,9 +197,9 @@ class Digester:
             things.append((name, digest, None))
         self.files_seen += len(things)
         stamp = hashlib.sha256(b"\0\0".join(seen)).hexdigest()
-        known = self.known.known(found.st_dev, found.st_ino)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        known = self.known.digest(found.st_dev, found.st_ino, stamp)
+        if known is not None:
+            return known
         items = []
         for name, digest, regular in things:
             if regular is not None:
@@ -240,8 +240,8 @@ class Digester:
 
     def _read_before(self, about: os.stat_result) -> str:
         """Return the digest of a regular file with this stat; "" if it is not known."""
-        known = self.known.known(about.st_dev, about.st_ino)
-        return _kind(about) + known[1] if known is not None and known[0] == stamp_of(about) else ""
+        known = self.known.digest(about.st_dev, about.st_ino, stamp_of(about))
+        return _kind(about) + known if known is not None else ""
 
     def _file(self, path: bytes, about: os.stat_result, started: int) -> str:
         """Read a regular file with this stat and return its digest; "" if the stat has changed after the read."""

@@ -193,12 +193,27 @@ class CacheIndex:
 
     # --------------------------------------------------------------------------------------------------- digests
 
+    def digest(self, device: int, inode: int, seen: str) -> str | None:
+        """Return the recorded digest of the file with this stat, if any. Many steps read the same files, so what the
+        database answers is remembered.
+        """
+        noted = self._noted(device, inode)
+        if noted is None or noted[0] != seen:
+            noted = self._recorded(device, inode)
+            if noted is None or noted[0] != seen:
+                return None
+            self.note_for_now(device, inode, *noted)
+        return noted[1]
+
     def known(self, device: int, inode: int) -> tuple[str, str] | None:
         """Return the last recorded stat and digest of a file, if any."""
+        return self._noted(device, inode) or self._recorded(device, inode)
+
+    def _noted(self, device: int, inode: int) -> tuple[str, str] | None:
         file = device, inode
-        noted = self._digests.get(file) or self._passing.get(file) or self._recalled.get(file)
-        if noted is not None:
-            return noted
+        return self._digests.get(file) or self._passing.get(file) or self._recalled.get(file)
+
+    def _recorded(self, device: int, inode: int) -> tuple[str, str] | None:
         with self.database.read() as db:
             found = (
                 db.rows(
@@ -229,6 +244,7 @@ class CacheIndex:
     def note(self, device: int, inode: int, seen: str, digest: str) -> None:
         """Record the digest of a stat; written by the next `flush`."""
         self._digests[device, inode] = (seen, digest)
+        self._passing.pop((device, inode), None)
 
     def note_for_now(self, device: int, inode: int, seen: str, digest: str) -> None:
         """Record a digest for the life of this process: for files that only one run reads."""

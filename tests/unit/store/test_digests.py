@@ -18,8 +18,9 @@ class Noted:
         self.files: dict[tuple[int, int], tuple[str, str]] = {}
         self.trees: dict[str, bytes] = {}
 
-    def known(self, device: int, inode: int) -> tuple[str, str] | None:
-        return self.files.get((device, inode))
+    def digest(self, device: int, inode: int, seen: str) -> str | None:
+        noted = self.files.get((device, inode))
+        return noted[1] if noted is not None and noted[0] == seen else None
 
     def note(self, device: int, inode: int, seen: str, digest: str) -> None:
         self.files[device, inode] = (seen, digest)

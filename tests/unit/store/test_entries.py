@@ -156,6 +156,29 @@ def test_what_was_noted_since_wins_over_what_is_recalled(index):
     assert index.known(7, 1) == ("new", "new")
 
 
+@pytest.mark.parametrize("index", ["sqlite"], indirect=True)
+def test_a_digest_is_looked_for_once(index, tmp_path):
+    index.note(7, 1, "stamp", "digest")
+    index.close()
+    again = CacheIndex(index.place)
+    assert again.digest(7, 1, "stamp") == "digest"
+    again.database.close()
+    index.place.rename(tmp_path / "elsewhere")
+    assert again.digest(7, 1, "stamp") == "digest"
+
+
+def test_a_digest_that_another_process_recorded_since_is_found(index):
+    other = CacheIndex(index.place)
+    index.note(7, 1, "old", "a")
+    index.flush()
+    assert (other.digest(7, 1, "old"), other.digest(7, 1, "new")) == ("a", None)
+    index.note(7, 1, "new", "b")
+    assert (index.digest(7, 1, "old"), index.digest(7, 1, "new")) == ("a", "b")
+    index.flush()
+    assert other.digest(7, 1, "new") == "b"
+    other.close()
+
+
 def test_finding_by_a_beginning(index):
     for key in ("aa", "ab"):
         index.commit(entry(key), index.claim(claim(key)))

@@ -52,8 +52,8 @@ def why_false(text: str) -> str:
     """Return that a condition is false, "" if it is true. Errors are those of `holds`."""
     if holds(text):
         return ""
-    mixed = ": a number never equals a text" if _compares_kinds(parse(text)) else ""
-    return "its condition is false: " + show(" ".join(text.split())) + mixed
+    mixed = _compared_kinds(parse(text))
+    return "its condition is false: " + show(" ".join(text.split())) + (f": {mixed}" if mixed else "")
 
 
 def calculated_date(text: str) -> str:
@@ -113,7 +113,7 @@ _SIGNS: Final = frozenset(
         "!~",
     ]
 )
-_NUMBER: Final = late_pattern(r"[0-9.]+")
+_NUMBER: Final = late_pattern(r"[0-9.]+(?:[eE][+-]?[0-9]+)?")
 _HEX: Final = late_pattern(r"0x([0-9a-fA-F]+)")
 _TIME: Final = late_pattern(
     r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d)(?::(\d\d))?(?::(\d\d)(?:\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?)?", re.ASCII
@@ -151,7 +151,7 @@ def tokens(text: str) -> list[Token]:
             word, at = _read(text, at, _in_word)
             found.append(_word(word))
         elif char in _QUOTES:
-            string, at = _read(text, at + 1, lambda c: c not in _QUOTES, blanks=True)
+            string, at = _read(text, at + 1, char.__ne__, blanks=True)
             if at >= len(text):
                 raise ConditionError("a quoted text has no end")
             at += 1
@@ -381,18 +381,27 @@ def _equal(sign: str, left: Value, right: Value) -> Value:
     return (type(left) is type(right) and left == right) == (sign == "==")
 
 
-def _compares_kinds(node: Node) -> bool:
-    """Whether `==` stands between a number and a text in a condition."""
+def _compared_kinds(node: Node) -> str:
+    """Return why values on the sides of a `==` in a condition are never equal, "" if they may be."""
     if isinstance(node, Token):
-        return False
+        return ""
     if isinstance(node, Prefix):
-        return _compares_kinds(node.operand)
+        return _compared_kinds(node.operand)
     parts = [node.first, *(operand for _, operand in node.rest)]
     for before, (sign, after) in zip(parts, node.rest, strict=False):
         pair = [part.value for part in (before, after) if isinstance(part, Token)]
-        if sign == "==" and {type(value) for value in pair} == {float, str}:
-            return True
-    return any(map(_compares_kinds, parts))
+        kinds = frozenset(type(value) for value in pair)
+        if sign == "==" and kinds in _NEVER_EQUAL:
+            texts = [value for value in pair if isinstance(value, str) and value.lower() in ("true", "false")]
+            return _NEVER_EQUAL[kinds] + "".join(f", and {text} is a text: write {text.lower()}" for text in texts)
+    return next(filter(None, map(_compared_kinds, parts)), "")
+
+
+_NEVER_EQUAL: Final[Mapping[frozenset[type], str]] = {
+    frozenset((float, str)): "a number never equals a text",
+    frozenset((bool, str)): "a text never equals true or false",
+    frozenset((bool, float)): "a number never equals true or false",
+}
 
 
 def _ordered(sign: str, left: Value, right: Value) -> Value:

@@ -255,7 +255,7 @@ class _Resolver:
             inputs=known,
             outputs=outputs,
             cwd=self.base,
-            cache=step.cache.over(self.pipeline.cache),
+            cache=step.cache.over(self.pipeline.cache) if self.part == paths.ENTRY_POINTS else step.cache,
             timeout_s=step.timeout_s,
             retry=step.retry,
             resources=step.resources,

@@ -89,6 +89,10 @@ class FileTable:
     """Whether `""` in a CSV file is NULL: it is in numbers, and an empty text is no number."""
     quote: str = ""
     """What encloses values of CSV files; "": DuckDB looks for it in a sample of the rows."""
+    dates: str = ""
+    """The form of dates in CSV files, as `strptime` has it; "": DuckDB looks for it in each file."""
+    times: str = ""
+    """The form of dates with times in CSV files, in the same way."""
     place: str = ""
     """The column with the place of a row, by which rows with floats are filtered: see `with_columns`."""
 
@@ -106,7 +110,8 @@ class FileTable:
     @property
     def csv(self) -> str:
         """The options by which DuckDB finds the form of the CSV files."""
-        return f"{CSV}, quote = {literal(self.quote)}" if self.quote else CSV
+        options = (("quote", self.quote), ("dateformat", self.dates), ("timestampformat", self.times))
+        return CSV + "".join(f", {name} = {literal(value)}" for name, value in options if value)
 
     def rows_of(self, files: Sequence[str]) -> str:
         """Return the SQL of the rows of some files."""

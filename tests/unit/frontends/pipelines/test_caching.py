@@ -8,7 +8,7 @@ from weft.frontends.pipelines.caching import CachePlace, FoundScripts, describe,
 from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.compiler import notes
 from weft.frontends.pipelines.overrides import make_pipeline
-from weft.frontends.pipelines.paths import mount_path
+from weft.frontends.pipelines.paths import POST_PROCESS, mount_path
 from weft.frontends.pipelines.resolve import resolve, resolve_nodes
 from weft.frontends.pipelines.resolved import ResolvedStep, RunIdentity
 from weft.store.results import Recipe
@@ -143,6 +143,18 @@ def test_a_file_that_a_step_reads_or_adds_to_and_writes_is_told(tmp_path, comman
         told = notes(nodes, "", trace=trace)
         assert [line[: len(start)] for line, start in zip(told, said, strict=True)] == said
     assert notes(resolve_nodes(parse_pipeline(text.replace("CACHE", "{enable: false}"), "run.yaml"), who), "") == []
+
+
+def test_a_step_of_post_process_has_no_cache_to_warn_of(tmp_path):
+    text = (
+        "name: p\ncache: {enable: true}\nentry_points: {a: {command: 'true'}}\n"
+        "post_process: {tell: {command: echo x >> history}}\n"
+    )
+    who = RunIdentity("run-000001", "me", str(tmp_path))
+    (tell,) = resolve_nodes(parse_pipeline(text, "run.yaml"), who, POST_PROCESS)
+    assert isinstance(tell, ResolvedStep)
+    assert not tell.cache.enable
+    assert notes([tell], "") == []
 
 
 def test_a_command_is_read_once_for_its_recipe_and_its_notices(tmp_path):
