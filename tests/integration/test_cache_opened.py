@@ -687,6 +687,107 @@ def flow():
 """
 
 
+COMPUTED = {
+    "an import": ("plug_b", 'import importlib\nreturn importlib.import_module("plug_" + "b").value()'),
+    "an import in a package": ("models.small", 'return importlib.import_module(f"models.{which.lower()}").value()'),
+    "a loaded module": ("used", "import importlib\nreturn importlib.import_module(which).value()"),
+    "a text that is executed": (
+        "rules.one",
+        'names = {}\nfor name in sorted(os.listdir("rules")):\n'
+        '    if name.endswith(".py"):\n        exec(open("rules/" + name).read(), names)\nreturn names["value"]()',
+    ),
+    "a path that is run": ("rules.one", 'return runpy.run_path(f"rules/{which}.py")["value"]()'),
+    "a joined path": ("tools.t1", 'return out(sys.executable, os.path.join(HERE, "tools", "t1.py"))'),
+    "a path of objects": ("tools.t1", 'return out(sys.executable, Path(__file__).parent / "tools" / "t1.py")'),
+    "a helper": ("tools.t1", 'return tool("t1.py")'),
+    "a shell": ("tools.t1", 'return out("sh", "-c", f"{sys.executable} {HERE}/tools/t1.py")'),
+    "a module of a program": ("tools.t1", 'return out(sys.executable, "-m", "tools." + "t1")'),
+    "a program of its own modules": ("used", 'return out(sys.executable, os.path.join(HERE, "tools", "deep.py"))'),
+    "a plugin with its own modules": ("used", 'return importlib.import_module("plug_" + "deep").value()'),
+}
+COMPUTING = """
+import importlib
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import used
+import weft
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def out(*words):
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def tool(name):
+    return out(sys.executable, os.path.join(HERE, "tools", name))
+
+
+@weft.step(cache=True)
+def compute(o: weft.Output, which: str = "WHICH"):
+    o.write_text(str(computed(which)))
+
+
+def computed(which):
+    used.other()
+    BODY
+
+
+"""
+VALUE = """
+def value():
+    return "one"
+
+
+def other():
+    return 0
+
+
+if __name__ == "__main__":
+    print(value())
+"""
+
+
+def write_computing(place: Place, way: str, which: str = "Small") -> None:
+    _, body = COMPUTED[way]
+    for folder in ("models", "rules", "tools"):
+        (place.folder / folder).mkdir()
+    for name in {"used", "tools.t1", COMPUTED[way][0]}:
+        place.folder.joinpath(*name.split(".")).with_suffix(".py").write_text(VALUE)
+    (place.folder / "plug_deep.py").write_text("import used\nvalue = used.value\n")
+    (place.folder / "tools" / "deep.py").write_text(
+        "import os, sys\nsys.path.append(os.getcwd())\nimport used\nprint(used.value())\n"
+    )
+    text = COMPUTING.replace("WHICH", which).replace("BODY", body.replace("\n", "\n    "))
+    (place.folder / "steps.py").write_text(text)
+    of = {"kind": "python", "with": {"function": "steps:compute"}}
+    place.write({"a": {"artifacts": {"output": ["o"]}, "x-weft": of}})
+
+
+@pytest.mark.parametrize("way", COMPUTED)
+def test_code_that_a_step_in_python_opens_by_a_computed_name_counts(place, way):
+    write_computing(place, way, {"a loaded module": "used", "a path that is run": "one"}.get(way, "Small"))
+    assert "one" in result(place)
+    steps = place.folder / "steps.py"
+    steps.write_text(steps.read_text() + "\n\ndef unused():\n    return 1\n")
+    again = read_run(place.run().folder).steps[0].message
+    assert again == "taken from the cache" or "exec(" in steps.read_text(), "what it does not use does not count"
+    path = place.folder.joinpath(*COMPUTED[way][0].split(".")).with_suffix(".py")
+    path.write_text(VALUE.replace("one", "three"))
+    assert "three" in result(place)
+
+
+def test_a_new_file_of_code_counts_in_a_folder_whose_code_a_step_executes(place):
+    write_computing(place, "a text that is executed")
+    assert "one" in result(place)
+    (place.folder / "rules" / "two.py").write_text(VALUE.replace("one", "three"))
+    assert "three" in result(place)
+
+
 FLOW_THAT_LOOKS = """
 from pathlib import Path
 

@@ -94,6 +94,8 @@ class OpenedFiles(Struct, frozen=True):
     in some, and `updated` some: it read them before, or might read what was there before it. Some files it `linked` to
     other names, and it `removed_from` some folders what was in them. Of those that it read, it removed or renamed those
     `taken`. Of those `looked` at, it saw this first: "" where nothing was, "+" for what may change, or size and time.
+    Of the Python code that it read, processes that it has started read that in `code_of_others`; that in `used_in_part`
+    has leaves of its own, by what is used of it.
     """
 
     read: Collection[str] = ()
@@ -105,7 +107,9 @@ class OpenedFiles(Struct, frozen=True):
     linked: Collection[str] = ()
     removed_from: Collection[str] = ()
     taken: Collection[str] = ()
+    code_of_others: Collection[str] = ()
     looked: Mapping[str, str] = field(default_factory=dict)
+    used_in_part: Collection[str] = ()
 
 
 def opened_where(opened: Mapping[str, Collection[str]], counts: Callable[[str], bool]) -> dict[str, Any]:
@@ -145,11 +149,13 @@ def opened_leaves(
     updated = set(opened.updated)
     linked = set(opened.linked)
     gone = set(opened.taken)
-    read = {_source(path) for path in opened.read}
+    read = {source_of(path) for path in opened.read}.difference(opened.used_in_part)
     named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
     walked = {os.path.dirname(path) for path in opened.listed if os.path.basename(path)[:1] == "."}
     scripts = _Scripts(path for path in read if path.endswith(".py") and path.startswith(f"{root}/"))
+    naming = _Scripts(path for path in (*read, *opened.used_in_part) if path.endswith(".py"))
+    imported = {source_of(path) for path in opened.read if source_of(path) != path}
     leaves: dict[str, str] = {}
     everything = sorted({*read, *written, *opened.listed, *followed})
     for path in everything:
@@ -177,7 +183,9 @@ def opened_leaves(
         if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
             found_there = [one for one in _below(everything, path) if one in read and one not in written]
             candidates = [one for one in found_there if place.counts(one, covered)]
-            endings = _endings(path, candidates, gone, scripts)
+            # Python looks for a compiled module before it imports one, and not before it runs a text.
+            named_there = {one for one in candidates if one.endswith(_CODE) and (one in imported or naming.name(one))}
+            endings = _endings(path, (one for one in candidates if one not in named_there), gone, scripts)
             beside = (one for one in candidates if path == root or not one.startswith(f"{root}/"))
             endings += _endings_below(path, beside, gone, scripts)
             if endings and (path == root or not (_is_everybodys(path) or place.hides(f"{path}/"))):
@@ -261,7 +269,7 @@ def _endings(folder: str, found: Iterable[str], gone: Collection[str], scripts: 
     endings = set()
     for path in found:
         ending = os.path.splitext(path)[1]
-        is_candidate = os.path.dirname(path) == folder and ending not in endings and not path.endswith(_CODE)
+        is_candidate = os.path.dirname(path) == folder and ending not in endings
         was_there = is_candidate and " " not in ending and (path in gone or os.path.isfile(path))
         if was_there and not scripts.name(path):
             endings.add(ending)
@@ -640,7 +648,7 @@ def _is_everybodys(folder: str) -> bool:
     return folder in _SHARED or folder == os.path.expanduser("~")
 
 
-def _source(path: str) -> str:
+def source_of(path: str) -> str:
     """Return the file that a compiled module of Python is made from: an unchanged one is only looked at."""
     folder, _, name = path.rpartition("/__pycache__/")
     return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path

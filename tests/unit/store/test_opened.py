@@ -2,7 +2,7 @@
 
 import os
 import time
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -49,7 +49,12 @@ def root(tmp_path: Path) -> Path:
 
 
 def leaves(root: Path, digester: Digester, known=(), started: float | None = None, environ=None, **opened: Any):
+    """Return what `opened_leaves` does of paths below a folder; Python code among those `read` is imported."""
     looked = opened.pop("looked", {})
+    executed = opened.pop("executed", [])
+    imported = [PurePath(name) for name in opened.get("read", ()) if name.endswith(".py")]
+    compiled = [str(name.parent / "__pycache__" / f"{name.stem}.cpython-311.pyc") for name in imported]
+    opened["read"] = [*opened.get("read", ()), *compiled, *executed]
     paths = {kind: [os.path.normpath(os.path.join(root, name)) for name in names] for kind, names in opened.items()}
     at = time.time() + 60 if started is None else started
     return opened_leaves(
@@ -250,6 +255,26 @@ def test_a_file_that_a_script_names_was_not_found_by_listing(crowded, digester, 
     assert f"{READ}{folder}/" not in found[0]
     found = leaves(crowded, digester, known=[f"{folder}/x.csv"], listed=[folder], read=[f"{folder}/x.csv", "pk/m.py"])
     assert f"{READ}{folder}/" not in found[0], "what is named beforehand is not found by listing either"
+
+
+def test_code_that_was_found_by_listing_and_not_imported_counts_as_other_files(crowded, digester):
+    for name in ("one.py", "two.py"):
+        (crowded / "d" / name).write_text("")
+    imported = leaves(crowded, digester, listed=["d"], read=["d/one.py"])[0]
+    assert f"{READ}d/" not in imported
+    (crowded / "pk" / "m.py").write_text("open('d/' + 'one.py')")
+    named = leaves(crowded, digester, listed=["d"], read=["pk/m.py"], executed=["d/one.py"])[0]
+    assert f"{READ}d/" not in named
+    assert (
+        f"{READ}d/" not in leaves(crowded, digester, listed=["d"], used_in_part=["pk/m.py"], executed=["d/one.py"])[0]
+    )
+    executed = leaves(crowded, digester, listed=["d"], executed=["d/one.py"])[0]
+    assert changed_by(crowded, digester, executed, "d/notes.md") == []
+    assert changed_by(crowded, digester, executed, "d/three.py") == [f"{READ}d/"]
+
+
+def test_code_that_is_used_in_part_has_no_leaf(crowded, digester):
+    assert names(leaves(crowded, digester, read=["pk/m.py", "a"], used_in_part=["pk/m.py"])) == ["a"]
 
 
 def test_a_script_names_a_file_by_a_whole_word(crowded, digester):
