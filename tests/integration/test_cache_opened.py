@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.places import Commands, until
 from tests.integration.test_cache import Place, step
+from tests.integration.test_mounts import mounting
 from weft.operators.tracing import can_trace
 from weft.runs.reading import read_run
 
@@ -804,6 +805,29 @@ def ask(o: weft.Output):
 def flow():
     ask()
 """
+
+
+@mounting
+@pytest.mark.parametrize("change", ["its place", "the content"])
+def test_another_file_system_counts_whose_path_only_a_script_names(place, change):
+    for folder, text in (("raw", "one\n"), ("raw2", "two\n")):
+        (place.folder.parent / folder).mkdir()
+        (place.folder.parent / folder / "n.txt").write_text(text)
+    settings = place.folder / "weft.toml"
+    settings.write_text('[fs]\nown = "../raw"\n')
+    (place.folder / "read.py").write_text("print(open('/weft-test' + '-own/n.txt').read(), end='')\n")
+    mount = {"name": "own", "mount_path": "/weft-test-own", "read_only": True}
+    place.write({"a": {**step("python3 read.py > {{o}}", "o"), "extra_fs": [mount]}})
+    assert result(place) == result(place) == "one\n"
+    assert place.ran() == {"a": 1}
+    if change == "its place":
+        settings.write_text(settings.read_text().replace("raw", "raw2"))
+        weft = Commands(place.folder, {"WEFT_USER": "me"})
+        raw = str(place.folder.parent / "raw")
+        assert f"mount 0 own: place {raw} → {raw}2, compared with run-000001" in weft("plan", "run.yaml")[0]
+    else:
+        (place.folder.parent / "raw" / "n.txt").write_text("two\n")
+    assert result(place) == "two\n"
 
 
 @pytest.mark.parametrize("path", [".pipeline/last/made/a/o", "$(printf .pipe; printf line)/last/made/a/o"])

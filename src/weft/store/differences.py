@@ -13,7 +13,7 @@ from weft.store.entries import ITEM_LEAF
 from weft.store.opened import LOOKED, OPENED, READ, SET, WROTE, endings_of
 from weft.store.places import shown_path
 
-_MOUNT: Final = ("sub_path", "mount_path", "read_only")
+_MOUNT: Final = ("sub_path", "mount_path", "read_only", "place")
 """The fields of a mount's leaf, in this order."""
 _MOST_FILES: Final = 3
 _SHOWN: Final = 80

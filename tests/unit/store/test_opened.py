@@ -118,6 +118,14 @@ def test_files_that_are_read_in_hidden_folders_of_the_project_count(root, digest
     assert names(above) == [f"{root}/{folder}/x.json"], "the project is more than the folder of the execution"
 
 
+def test_files_in_the_copies_of_file_systems_at_urls_count(root, digester):
+    (root / ".weft" / "fs" / "0" / "files").mkdir(parents=True)
+    for name in ("files/x.csv", "manifest.json"):
+        (root / ".weft" / "fs" / "0" / name).write_text("")
+    copied = ".weft/fs/0/files/x.csv"
+    assert names(leaves(root, digester, read=[copied, ".weft/runs/log"])) == [copied]
+
+
 @pytest.mark.parametrize("folder", [".git", ".venv/x", ".dvc/cache", "d/.ipynb_checkpoints", "../.conf"])
 def test_files_in_hidden_folders_of_tools_and_outside_of_the_project_do_not(root, digester, folder):
     (root / folder).mkdir(parents=True, exist_ok=True)
