@@ -3,6 +3,8 @@
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -191,6 +193,51 @@ def test_the_change_is_told_in_a_plan_and_afterwards(place):
     assert "data/x.csv changed, compared with run-000001" in weft("plan", "run.yaml")[0]
     result(place)
     assert "data/x.csv changed, compared with run-000001" in weft("why", "@last/a")[0]
+
+
+@pytest.mark.parametrize("name", ["x.db", "$(printf x.; printf db)"], ids=["named", "computed"])
+def test_what_others_have_committed_to_a_database_counts_before_it_is_in_its_file(place, name):
+    file = place.folder / "x.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("PRAGMA journal_mode = wal")
+        db.execute("CREATE TABLE t (n)")
+        db.commit()
+    (place.folder / "read.py").write_text(COUNTS_ROWS)
+    place.write({"a": step(f"python3 read.py {name} > {{{{o}}}}", "o")})
+    assert result(place) == result(place) == "0\n"
+    assert place.ran() == {"a": 1}
+    before, log = file.read_bytes(), place.folder / "x.db-wal"
+    with subprocess.Popen(
+        [sys.executable, "-c", INSERTS, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        for count in (1, 2):
+            server.stdin.write("insert\n")
+            server.stdin.flush()
+            assert server.stdout.readline() == "committed\n"
+            assert file.read_bytes() == before
+            until(lambda: time.time() - log.stat().st_ctime > 0.2, "a time at which the step cannot have written")
+            assert result(place) == result(place) == f"{count}\n"
+            assert place.ran() == {"a": 1}
+    assert result(place) == result(place) == "2\n"
+    assert place.ran() == {"a": 1}
+
+
+INSERTS = """
+import sqlite3, sys
+
+db = sqlite3.connect(sys.argv[1])
+for line in sys.stdin:
+    db.execute("INSERT INTO t VALUES (1)")
+    db.commit()
+    print("committed", flush=True)
+db.close()
+"""
+COUNTS_ROWS = """
+import contextlib, sqlite3, sys
+
+with contextlib.closing(sqlite3.connect(sys.argv[1])) as db:
+    print(db.execute("SELECT count(*) FROM t").fetchone()[0])
+"""
 
 
 def test_a_database_counts_that_is_opened_to_be_written_and_only_read(place):

@@ -84,6 +84,10 @@ _OF_TOOLS: Final = (
 """Hidden folders of the project that tools change by themselves; in others are settings that people write."""
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
+_LOGS_OF_DATABASES: Final = ("-wal", "-journal", ".wal")
+"""What SQLite and DuckDB put behind the name of a database for the file of changes that are not yet in it."""
+_SHARED_MEMORY: Final = "-shm"
+"""What SQLite puts behind the name of a database for the file by which those who have it open find these changes."""
 
 
 class OpenedFiles(Struct, frozen=True):
@@ -161,6 +165,8 @@ def opened_leaves(
     for path in everything:
         if not place.counts(path, covered) or (path in written and place.hides(path)):
             continue
+        if path.endswith(_SHARED_MEMORY) and path.removesuffix(_SHARED_MEMORY) in everything:
+            continue
         name = _name(path, root)
         links = [link for link in ways.links(path) if link.place not in written and place.counts(link.place)]
         if changed_link := next((link.place for link in links if link.changed >= started), ""):
@@ -172,7 +178,7 @@ def opened_leaves(
         if links and (path in followed or found is None or any(_below(everything, ways.place(path)))):
             leaves |= {LINK + _name(link.place, root): link.target for link in links}
         if found is None:
-            if path not in written:
+            if path not in written or _is_log_of_database(path, everything, opened.made):
                 leaves[READ + name] = ABSENT
             continue
         is_folder = stat.S_ISDIR(found.st_mode)
@@ -197,13 +203,14 @@ def opened_leaves(
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
-        # A new name changes the inode, not what is in the file.
-        at = found.st_mtime if path in linked else found.st_ctime
+        # A new name changes the inode, not what is in the file; so does the owner, which SQLite run by root sets anew.
+        is_of_database = _is_log_of_database(path, everything, opened.made)
+        at = found.st_mtime if path in linked or is_of_database else found.st_ctime
         changed = at >= started
         if path in updated and at >= started - _TICK_S:  # its own first change may seem to be older
             when = "while it ran" if changed else "just before it began or while it ran"
             return {}, f"it or another program changed what it reads {when}: {name}"
-        if path in written and found.st_ctime >= started - _TICK_S:
+        if path in written and not is_of_database and found.st_ctime >= started - _TICK_S:
             continue
         if changed:
             what = "the names in a folder that it lists" if is_folder else "what it reads"
@@ -483,6 +490,15 @@ def _left(
                 text = _digest_of_made(path, digester) if path in made else _THERE
                 leaves[WROTE + _name(path, place.root)] = text
     return leaves
+
+
+def _is_log_of_database(path: str, paths: Collection[str], made: Collection[str]) -> bool:
+    """Whether a file would have changes of a database that is one of some paths, and that the execution has not made.
+
+    Who opens the database makes the log and removes it at the end, unless another process has changes in it.
+    """
+    databases = [path.removesuffix(end) for end in _LOGS_OF_DATABASES if path.endswith(end)]
+    return any(one in paths and one not in made and os.path.isfile(one) for one in databases)
 
 
 def _is_log(path: str) -> bool:

@@ -384,6 +384,18 @@ def test_what_an_execution_changed_after_it_looked_counts_as_it_was(root, digest
     assert [name for name in before if after[name] != before[name]] == [LOOKED + "a"]
 
 
+@pytest.mark.parametrize("end", ["-wal", "-journal", ".wal"])
+def test_the_log_of_a_database_counts_that_is_gone_when_an_execution_ends(root, digester, end):
+    found = leaves(root, digester, read=["a"], written=[f"a{end}", "a-shm"])
+    assert found[0][f"{READ}a{end}"] == ABSENT
+    assert names(found) == ["a", f"a{end}"]
+    assert names(leaves(root, digester, read=["a"], written=["a.tmp", f"new{end}"])) == ["a"]
+    assert names(leaves(root, digester, written=["a", f"a{end}"], made=["a"])) == ["a"], "it has made the database"
+    (root / "a-shm").write_text("")
+    found = leaves(root, digester, started=0, known=["a"], written=["a", "a-shm"], updated=["a-shm"])
+    assert names(found) == ["wrote a-shm"], "its own changes there are no reason to keep no result"
+
+
 def test_names_in_hidden_folders_and_those_of_libraries_do_not_count(root, digester):
     for folder in (".pipeline/run-000001", "__pycache__"):
         (root / folder).mkdir(parents=True)
