@@ -543,6 +543,42 @@ def test_a_variable_that_is_set_now_and_was_not_then_counts_if_it_names_a_file(p
     assert "variable CONFIG is set now: prod.json, compared with" in commands("why", "run-000003/a")[0]
 
 
+NAMES_A_VARIABLE = {
+    "the command": ('D=$(printf %s "${DATA_DIR:-../one}"); cat $D/n > {{o}}', ""),
+    "a script": ("sh run.sh > {{o}}", 'D=${DATA_DIR:-$PWD/../one}\ncat "$D/n"\n'),
+    "a program": (
+        "python3 run.sh > {{o}}",
+        "import os\nprint(open(os.environ.get('DATA_DIR', '../one') + '/n').read())\n",
+    ),
+    "a function": (
+        "",
+        "import os\n\ndef read(o):\n    o.write_text(open(os.getenv('DATA_DIR', '../one') + '/n').read())\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", NAMES_A_VARIABLE)
+def test_a_variable_counts_that_the_code_names_and_that_was_not_set(place, code, monkeypatch):
+    command, text = NAMES_A_VARIABLE[code]
+    (place.folder / ("run.sh" if command else "steps.py")).write_text(text)
+    for name in ("one", "two"):
+        (place.folder.parent / name).mkdir()
+        (place.folder.parent / name / "n").write_text(name)
+    of = {"kind": "python", "with": {"function": "steps:read"}}
+    place.write({"a": step(command, "o") if command else {"artifacts": {"output": ["o"]}, "x-weft": of}})
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    assert result(place).strip() == "one"
+    monkeypatch.setenv("OTHER_DIR", str(place.folder.parent / "two"))
+    assert read_run(place.run().folder).steps[0].message == "taken from the cache"
+    monkeypatch.setenv("DATA_DIR", str(place.folder.parent / "two"))
+    plan = Commands(place.folder, {"WEFT_USER": "me"})("plan", "run.yaml")[0]
+    assert "variable DATA_DIR is set now, compared with run-00000" in plan, "its value may be a secret"
+    assert result(place).strip() == "two"
+    assert read_run(place.run().folder).steps[0].message == "taken from the cache"
+    monkeypatch.delenv("DATA_DIR")
+    assert result(place).strip() == "one"
+
+
 FITS = "import sys\nopen('model' + '.bin', 'w').write('trained with lr=' + sys.argv[1])\n"
 
 

@@ -6,7 +6,8 @@ their content after the run. These leaves are no part of its key, since they are
 found by its key is valid while they are unchanged.
 
 A variable that was not set then may name another file now. So each result of a traced execution has the names of the
-variables that were set and might name something in the project, and a further one that does is a change.
+variables that were set and might name something in the project, and a further one that does is a change. So is one that
+its code names (`unset_variables`), whatever its value.
 
 The files that an execution has made in the project or in a persistent volume claim, and that are no outputs of it, are
 a part of its result that the cache cannot bring back. So they have leaves too, and the result is valid while they are
@@ -39,10 +40,11 @@ LOOKED: Final = "looked "
 WROTE: Final = "wrote "
 VARIABLE: Final = "variable "
 SET: Final = "set variables"
-OPENED: Final = (VARIABLE, READ, LINK, LOOKED, WROTE, SET)
+UNSET: Final = "unset variables"
+OPENED: Final = (VARIABLE, READ, LINK, LOOKED, WROTE, SET, UNSET)
 """The prefixes of these leaves: of variables that name opened files, of content, of links on the way to folders, of
-files that the execution only looked at or that it wrote and left, and of the names of variables that might have named
-something.
+files that the execution only looked at or that it wrote and left, and of the names of variables: those that might have
+named something, and those that its code names and that were not set.
 
 Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
 """
@@ -383,6 +385,16 @@ def is_of_machine(name: str) -> bool:
     return name in _OF_MACHINES or name.startswith(_FAMILIES_OF_MACHINES)
 
 
+def is_of_session(name: str) -> bool:
+    """Whether a variable has places of shells and programs, which are others in each session."""
+    return name in _OF_SESSIONS
+
+
+def is_of_weft(path: str) -> bool:
+    """Whether a file is a part of Weft."""
+    return path.startswith(f"{_WEFT}/")
+
+
 def set_leaf(environ: Mapping[str, str], root: str) -> dict[str, str]:
     """Return the leaf of the variables that may name something in the project, by which `newly_set` tells others."""
     return {SET: " ".join(sorted({name for name, place in _named_places(environ, root) if _is_path(place, root)}))}
@@ -391,12 +403,15 @@ def set_leaf(environ: Mapping[str, str], root: str) -> dict[str, str]:
 def newly_set(leaves: Mapping[str, str], root: str, now_ns: int) -> dict[str, str]:
     """Return leaves for the variables that name something in the project now and might not when a result was made.
 
-    `leaves` are all of the result: variables that are declared have leaves of their own.
+    Those that were not set then and that its code names are among them. `leaves` are all of the result: variables that
+    are declared have leaves of their own.
     """
     if SET not in leaves:
         return {}
+    unset = leaves.get(UNSET, "").split()
+    found = {VARIABLE + name: _digest_of_value(os.environ[name]) for name in unset if name in os.environ}
     known = set(leaves[SET].split(" "))
-    return {
+    return found | {
         VARIABLE + name: _value(os.environ.get(name, ""))
         for name, place in _named_now(root, now_ns)
         if name not in known
@@ -463,7 +478,11 @@ def _leads_to_one(place: str, paths: Sequence[str], root: str) -> bool:
 
 def _value(value: str) -> str:
     """Return a variable as a leaf: a path as it is, and a digest of a list, which may have other things in it."""
-    return DIGEST + hashlib.sha256(os.fsencode(value)).hexdigest() if _SEPARATOR.search(value) else value
+    return _digest_of_value(value) if _SEPARATOR.search(value) else value
+
+
+def _digest_of_value(value: str) -> str:
+    return DIGEST + hashlib.sha256(os.fsencode(value)).hexdigest()
 
 
 def _left(
@@ -555,7 +574,7 @@ def _now(name: str, then: str, root: str, digester: Digester) -> str:
     if name.startswith(VARIABLE):
         value = os.environ.get(name.removeprefix(VARIABLE))
         return ABSENT if value is None else _value(value)
-    if name == SET:
+    if name in (SET, UNSET):
         return then
     path = os.path.join(root, name.partition(" ")[2])
     if name.startswith(LOOKED):
@@ -682,7 +701,7 @@ class _Place:
 
     def counts(self, path: str, covered: Iterable[str] = ()) -> bool:
         """Whether a file may be an input by its place; none at or below `covered` paths may."""
-        if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
+        if any(path == one or path.startswith(f"{one}/") for one in covered) or is_of_weft(path):
             return False
         top = self._top(path)
         folder = _folder(path, top)

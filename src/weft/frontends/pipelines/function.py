@@ -17,7 +17,7 @@ from weft.model.errors import ProgramError
 from weft.model.patterns import late_pattern
 from weft.operators.call import run_command
 from weft.operators.looking import code_in, looks_in
-from weft.store.opened import is_python, source_of
+from weft.store.opened import is_of_weft, is_python, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,6 @@ _PASSED_ON: Final = (
     "apart",
     "traced",
 )
-_WEFT: Final = f"{Path(__file__).parents[2]}/"
 _IMPORT: Final = late_pattern(r"(?:\bfrom|import)\w*[^\n(]*(?:\([^)]*\))?")
 _WORD: Final = late_pattern(r"\w+")
 CALLER: Final = (sys.executable, "-P", "-X", "faulthandler", str(Path(__file__).with_name("invoke.py")))
@@ -79,7 +78,7 @@ def with_code_in_part(opened: Mapping[str, Any], options: Mapping[str, Any], fol
     in_part = set(map(os.path.realpath, _modules(options, folder))).difference(
         os.path.realpath(source_of(path)) for path in opened["code_of_others"]
     )
-    read = {source_of(path) for path in opened["read"] if is_python(path) and not path.startswith(_WEFT)}
+    read = {source_of(path) for path in opened["read"] if is_python(path) and not is_of_weft(path)}
     real = {path: os.path.realpath(path) for path in read}
     whole = [path for path in read if real[path] not in in_part]
     while whole:
