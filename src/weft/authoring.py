@@ -111,8 +111,8 @@ class BoundPipeline:
         from weft.frontends.pipelines.overrides import outdone
         from weft.frontends.pipelines.reading import profile_of_text
         from weft.runs.reading import read_run
-        from weft.store.filesystems import STAGE
         from weft.store.labels import RunLabels, parse_tags, valid_note
+        from weft.store.places import STAGE
 
         if only and targets:
             raise UsageError("only= excludes targets=", hint=f"Name it as a target too: {only}")

@@ -3,6 +3,8 @@
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 
 from tests.integration.places import Commands, until
 from tests.integration.test_cache import Place, step
+from tests.integration.test_mounts import mounting
 from weft.operators.tracing import can_trace
 from weft.runs.reading import read_run
 
@@ -190,6 +193,51 @@ def test_the_change_is_told_in_a_plan_and_afterwards(place):
     assert "data/x.csv changed, compared with run-000001" in weft("plan", "run.yaml")[0]
     result(place)
     assert "data/x.csv changed, compared with run-000001" in weft("why", "@last/a")[0]
+
+
+@pytest.mark.parametrize("name", ["x.db", "$(printf x.; printf db)"], ids=["named", "computed"])
+def test_what_others_have_committed_to_a_database_counts_before_it_is_in_its_file(place, name):
+    file = place.folder / "x.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("PRAGMA journal_mode = wal")
+        db.execute("CREATE TABLE t (n)")
+        db.commit()
+    (place.folder / "read.py").write_text(COUNTS_ROWS)
+    place.write({"a": step(f"python3 read.py {name} > {{{{o}}}}", "o")})
+    assert result(place) == result(place) == "0\n"
+    assert place.ran() == {"a": 1}
+    before, log = file.read_bytes(), place.folder / "x.db-wal"
+    with subprocess.Popen(
+        [sys.executable, "-c", INSERTS, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        for count in (1, 2):
+            server.stdin.write("insert\n")
+            server.stdin.flush()
+            assert server.stdout.readline() == "committed\n"
+            assert file.read_bytes() == before
+            until(lambda: time.time() - log.stat().st_ctime > 0.2, "a time at which the step cannot have written")
+            assert result(place) == result(place) == f"{count}\n"
+            assert place.ran() == {"a": 1}
+    assert result(place) == result(place) == "2\n"
+    assert place.ran() == {"a": 1}
+
+
+INSERTS = """
+import sqlite3, sys
+
+db = sqlite3.connect(sys.argv[1])
+for line in sys.stdin:
+    db.execute("INSERT INTO t VALUES (1)")
+    db.commit()
+    print("committed", flush=True)
+db.close()
+"""
+COUNTS_ROWS = """
+import contextlib, sqlite3, sys
+
+with contextlib.closing(sqlite3.connect(sys.argv[1])) as db:
+    print(db.execute("SELECT count(*) FROM t").fetchone()[0])
+"""
 
 
 def test_a_database_counts_that_is_opened_to_be_written_and_only_read(place):
@@ -495,6 +543,42 @@ def test_a_variable_that_is_set_now_and_was_not_then_counts_if_it_names_a_file(p
     assert "variable CONFIG is set now: prod.json, compared with" in commands("why", "run-000003/a")[0]
 
 
+NAMES_A_VARIABLE = {
+    "the command": ('D=$(printf %s "${DATA_DIR:-../one}"); cat $D/n > {{o}}', ""),
+    "a script": ("sh run.sh > {{o}}", 'D=${DATA_DIR:-$PWD/../one}\ncat "$D/n"\n'),
+    "a program": (
+        "python3 run.sh > {{o}}",
+        "import os\nprint(open(os.environ.get('DATA_DIR', '../one') + '/n').read())\n",
+    ),
+    "a function": (
+        "",
+        "import os\n\ndef read(o):\n    o.write_text(open(os.getenv('DATA_DIR', '../one') + '/n').read())\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", NAMES_A_VARIABLE)
+def test_a_variable_counts_that_the_code_names_and_that_was_not_set(place, code, monkeypatch):
+    command, text = NAMES_A_VARIABLE[code]
+    (place.folder / ("run.sh" if command else "steps.py")).write_text(text)
+    for name in ("one", "two"):
+        (place.folder.parent / name).mkdir()
+        (place.folder.parent / name / "n").write_text(name)
+    of = {"kind": "python", "with": {"function": "steps:read"}}
+    place.write({"a": step(command, "o") if command else {"artifacts": {"output": ["o"]}, "x-weft": of}})
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    assert result(place).strip() == "one"
+    monkeypatch.setenv("OTHER_DIR", str(place.folder.parent / "two"))
+    assert read_run(place.run().folder).steps[0].message == "taken from the cache"
+    monkeypatch.setenv("DATA_DIR", str(place.folder.parent / "two"))
+    plan = Commands(place.folder, {"WEFT_USER": "me"})("plan", "run.yaml")[0]
+    assert "variable DATA_DIR is set now, compared with run-00000" in plan, "its value may be a secret"
+    assert result(place).strip() == "two"
+    assert read_run(place.run().folder).steps[0].message == "taken from the cache"
+    monkeypatch.delenv("DATA_DIR")
+    assert result(place).strip() == "one"
+
+
 FITS = "import sys\nopen('model' + '.bin', 'w').write('trained with lr=' + sys.argv[1])\n"
 
 
@@ -692,6 +776,107 @@ def flow():
 """
 
 
+COMPUTED = {
+    "an import": ("plug_b", 'import importlib\nreturn importlib.import_module("plug_" + "b").value()'),
+    "an import in a package": ("models.small", 'return importlib.import_module(f"models.{which.lower()}").value()'),
+    "a loaded module": ("used", "import importlib\nreturn importlib.import_module(which).value()"),
+    "a text that is executed": (
+        "rules.one",
+        'names = {}\nfor name in sorted(os.listdir("rules")):\n'
+        '    if name.endswith(".py"):\n        exec(open("rules/" + name).read(), names)\nreturn names["value"]()',
+    ),
+    "a path that is run": ("rules.one", 'return runpy.run_path(f"rules/{which}.py")["value"]()'),
+    "a joined path": ("tools.t1", 'return out(sys.executable, os.path.join(HERE, "tools", "t1.py"))'),
+    "a path of objects": ("tools.t1", 'return out(sys.executable, Path(__file__).parent / "tools" / "t1.py")'),
+    "a helper": ("tools.t1", 'return tool("t1.py")'),
+    "a shell": ("tools.t1", 'return out("sh", "-c", f"{sys.executable} {HERE}/tools/t1.py")'),
+    "a module of a program": ("tools.t1", 'return out(sys.executable, "-m", "tools." + "t1")'),
+    "a program of its own modules": ("used", 'return out(sys.executable, os.path.join(HERE, "tools", "deep.py"))'),
+    "a plugin with its own modules": ("used", 'return importlib.import_module("plug_" + "deep").value()'),
+}
+COMPUTING = """
+import importlib
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import used
+import weft
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def out(*words):
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def tool(name):
+    return out(sys.executable, os.path.join(HERE, "tools", name))
+
+
+@weft.step(cache=True)
+def compute(o: weft.Output, which: str = "WHICH"):
+    o.write_text(str(computed(which)))
+
+
+def computed(which):
+    used.other()
+    BODY
+
+
+"""
+VALUE = """
+def value():
+    return "one"
+
+
+def other():
+    return 0
+
+
+if __name__ == "__main__":
+    print(value())
+"""
+
+
+def write_computing(place: Place, way: str, which: str = "Small") -> None:
+    _, body = COMPUTED[way]
+    for folder in ("models", "rules", "tools"):
+        (place.folder / folder).mkdir()
+    for name in {"used", "tools.t1", COMPUTED[way][0]}:
+        place.folder.joinpath(*name.split(".")).with_suffix(".py").write_text(VALUE)
+    (place.folder / "plug_deep.py").write_text("import used\nvalue = used.value\n")
+    (place.folder / "tools" / "deep.py").write_text(
+        "import os, sys\nsys.path.append(os.getcwd())\nimport used\nprint(used.value())\n"
+    )
+    text = COMPUTING.replace("WHICH", which).replace("BODY", body.replace("\n", "\n    "))
+    (place.folder / "steps.py").write_text(text)
+    of = {"kind": "python", "with": {"function": "steps:compute"}}
+    place.write({"a": {"artifacts": {"output": ["o"]}, "x-weft": of}})
+
+
+@pytest.mark.parametrize("way", COMPUTED)
+def test_code_that_a_step_in_python_opens_by_a_computed_name_counts(place, way):
+    write_computing(place, way, {"a loaded module": "used", "a path that is run": "one"}.get(way, "Small"))
+    assert "one" in result(place)
+    steps = place.folder / "steps.py"
+    steps.write_text(steps.read_text() + "\n\ndef unused():\n    return 1\n")
+    again = read_run(place.run().folder).steps[0].message
+    assert again == "taken from the cache" or "exec(" in steps.read_text(), "what it does not use does not count"
+    path = place.folder.joinpath(*COMPUTED[way][0].split(".")).with_suffix(".py")
+    path.write_text(VALUE.replace("one", "three"))
+    assert "three" in result(place)
+
+
+def test_a_new_file_of_code_counts_in_a_folder_whose_code_a_step_executes(place):
+    write_computing(place, "a text that is executed")
+    assert "one" in result(place)
+    (place.folder / "rules" / "two.py").write_text(VALUE.replace("one", "three"))
+    assert "three" in result(place)
+
+
 FLOW_THAT_LOOKS = """
 from pathlib import Path
 
@@ -708,6 +893,29 @@ def ask(o: weft.Output):
 def flow():
     ask()
 """
+
+
+@mounting
+@pytest.mark.parametrize("change", ["its place", "the content"])
+def test_another_file_system_counts_whose_path_only_a_script_names(place, change):
+    for folder, text in (("raw", "one\n"), ("raw2", "two\n")):
+        (place.folder.parent / folder).mkdir()
+        (place.folder.parent / folder / "n.txt").write_text(text)
+    settings = place.folder / "weft.toml"
+    settings.write_text('[fs]\nown = "../raw"\n')
+    (place.folder / "read.py").write_text("print(open('/weft-test' + '-own/n.txt').read(), end='')\n")
+    mount = {"name": "own", "mount_path": "/weft-test-own", "read_only": True}
+    place.write({"a": {**step("python3 read.py > {{o}}", "o"), "extra_fs": [mount]}})
+    assert result(place) == result(place) == "one\n"
+    assert place.ran() == {"a": 1}
+    if change == "its place":
+        settings.write_text(settings.read_text().replace("raw", "raw2"))
+        weft = Commands(place.folder, {"WEFT_USER": "me"})
+        raw = str(place.folder.parent / "raw")
+        assert f"mount 0 own: place {raw} → {raw}2, compared with run-000001" in weft("plan", "run.yaml")[0]
+    else:
+        (place.folder.parent / "raw" / "n.txt").write_text("two\n")
+    assert result(place) == "two\n"
 
 
 @pytest.mark.parametrize("path", [".pipeline/last/made/a/o", "$(printf .pipe; printf line)/last/made/a/o"])

@@ -261,13 +261,19 @@ def test_host_paths_whose_files_are_not_told_keep_no_result(flow):
 
 
 FUNCTION = """
+import importlib
+
 import weft
 
 
 @weft.step(cache=True, training={"kind": "TFJob", "replicas": {"worker": 1}})
-def train(model: weft.Output):
+def train(model: weft.Output, of: str = "small"):
     with open("data/" + "x.csv") as file:
-        model.write_text(file.read())
+        model.write_text(file.read() + importlib.import_module("model_" + of).NAME)
+
+
+def unused():
+    return 1
 
 
 @weft.pipeline
@@ -278,6 +284,7 @@ def fit():
 
 def test_what_a_function_opens_in_replicas_counts(flow):
     (flow.folder / "flow.py").write_text(FUNCTION)
+    (flow.folder / "model_small.py").write_text("NAME = 'small'\n")
 
     def ran(verb: str) -> str:
         code, out, err = flow.weft(verb, "flow.py")
@@ -285,6 +292,11 @@ def test_what_a_function_opens_in_replicas_counts(flow):
         return str(out + err)
 
     assert "not kept" not in ran("run")
+    (flow.folder / "flow.py").write_text(FUNCTION.replace("return 1", "return 2"))
+    assert "be reused" in ran("plan")
+    (flow.folder / "model_small.py").write_text("NAME = 'less'\n")
+    assert "model_small.py changed" in ran("plan")
+    (flow.folder / "model_small.py").write_text("NAME = 'small'\n")
     assert "be reused" in ran("plan")
     (flow.folder / "data" / "x.csv").write_text("two")
     assert "data/x.csv changed" in ran("plan")

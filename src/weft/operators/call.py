@@ -312,7 +312,7 @@ def _opened(said: tuple[Sequence[Sequence[bytes]], Mapping[bytes, bytes]] | None
     kinds, looked = said
     told: list[Any] = [tuple(map(os.fsdecode, paths)) for paths in kinds]
     told.append({os.fsdecode(path): seen.decode() for path, seen in looked.items()})
-    return OpenedFiles(**dict(zip(OpenedFiles.__struct_fields__, told, strict=True)))
+    return OpenedFiles(**dict(zip(OpenedFiles.__struct_fields__, told, strict=False)))
 
 
 def last_lines(log: Path, *, start: int = 0, count: int = TAIL_LINES) -> list[str]:

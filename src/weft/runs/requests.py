@@ -11,8 +11,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from weft.model.errors import UsageError
-from weft.store.filesystems import STAGE, parse_given
+from weft.store.filesystems import parse_given
 from weft.store.labels import RunLabels, parse_tags, valid_note
+from weft.store.places import STAGE
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings

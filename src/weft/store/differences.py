@@ -10,10 +10,10 @@ from typing import Final
 from weft.model.errors import WeftError
 from weft.store.digests import ABSENT, DIGEST, FOLDER, read_listing
 from weft.store.entries import ITEM_LEAF
-from weft.store.opened import LOOKED, OPENED, READ, SET, WROTE, endings_of
+from weft.store.opened import LOOKED, OPENED, READ, SET, UNSET, WROTE, endings_of
 from weft.store.places import shown_path
 
-_MOUNT: Final = ("sub_path", "mount_path", "read_only")
+_MOUNT: Final = ("sub_path", "mount_path", "read_only", "place")
 """The fields of a mount's leaf, in this order."""
 _MOST_FILES: Final = 3
 _SHOWN: Final = 80
@@ -48,7 +48,7 @@ def tell_differences(old: Mapping[str, str], new: Mapping[str, str], tree: Calla
 
     `tree` returns the listing of a folder by its digest. NotFoundError: it is not known.
     """
-    names = [name for name in unlike(old, new) if name != SET]
+    names = [name for name in unlike(old, new) if name not in (SET, UNSET)]
     return [text for name in names for text in _differences(name, old.get(name), new.get(name), tree)]
 
 

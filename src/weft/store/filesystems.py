@@ -18,8 +18,6 @@ from weft.model.patterns import late_pattern
 from weft.store.places import PROJECT_FILE
 from weft.store.state import find_project
 
-STAGE = "fs"
-"""The folder below a state folder that holds the copies."""
 _URL = late_pattern(r"[A-Za-z][A-Za-z0-9+.:-]*://.*", re.DOTALL)
 _LOCAL = "file://"
 _MAX_FILE = 1 << 20

@@ -6,7 +6,8 @@ their content after the run. These leaves are no part of its key, since they are
 found by its key is valid while they are unchanged.
 
 A variable that was not set then may name another file now. So each result of a traced execution has the names of the
-variables that were set and might name something in the project, and a further one that does is a change.
+variables that were set and might name something in the project, and a further one that does is a change. So is one that
+its code names (`unset_variables`), whatever its value.
 
 The files that an execution has made in the project or in a persistent volume claim, and that are no outputs of it, are
 a part of its result that the cache cannot bring back. So they have leaves too, and the result is valid while they are
@@ -39,10 +40,11 @@ LOOKED: Final = "looked "
 WROTE: Final = "wrote "
 VARIABLE: Final = "variable "
 SET: Final = "set variables"
-OPENED: Final = (VARIABLE, READ, LINK, LOOKED, WROTE, SET)
+UNSET: Final = "unset variables"
+OPENED: Final = (VARIABLE, READ, LINK, LOOKED, WROTE, SET, UNSET)
 """The prefixes of these leaves: of variables that name opened files, of content, of links on the way to folders, of
-files that the execution only looked at or that it wrote and left, and of the names of variables that might have named
-something.
+files that the execution only looked at or that it wrote and left, and of the names of variables: those that might have
+named something, and those that its code names and that were not set.
 
 Names are relative to the folder of the execution, or absolute; a folder ends in `/`.
 """
@@ -84,6 +86,10 @@ _OF_TOOLS: Final = (
 """Hidden folders of the project that tools change by themselves; in others are settings that people write."""
 _WEFT: Final = str(PurePath(__file__).parents[1])
 _CODE: Final = (".py", ".pyc", ".so")
+_LOGS_OF_DATABASES: Final = ("-wal", "-journal", ".wal")
+"""What SQLite and DuckDB put behind the name of a database for the file of changes that are not yet in it."""
+_SHARED_MEMORY: Final = "-shm"
+"""What SQLite puts behind the name of a database for the file by which those who have it open find these changes."""
 
 
 class OpenedFiles(Struct, frozen=True):
@@ -94,6 +100,8 @@ class OpenedFiles(Struct, frozen=True):
     in some, and `updated` some: it read them before, or might read what was there before it. Some files it `linked` to
     other names, and it `removed_from` some folders what was in them. Of those that it read, it removed or renamed those
     `taken`. Of those `looked` at, it saw this first: "" where nothing was, "+" for what may change, or size and time.
+    Of the Python code that it read, processes that it has started read that in `code_of_others`; that in `used_in_part`
+    has leaves of its own, by what is used of it.
     """
 
     read: Collection[str] = ()
@@ -105,7 +113,9 @@ class OpenedFiles(Struct, frozen=True):
     linked: Collection[str] = ()
     removed_from: Collection[str] = ()
     taken: Collection[str] = ()
+    code_of_others: Collection[str] = ()
     looked: Mapping[str, str] = field(default_factory=dict)
+    used_in_part: Collection[str] = ()
 
 
 def opened_where(opened: Mapping[str, Collection[str]], counts: Callable[[str], bool]) -> dict[str, Any]:
@@ -145,15 +155,19 @@ def opened_leaves(
     updated = set(opened.updated)
     linked = set(opened.linked)
     gone = set(opened.taken)
-    read = {_source(path) for path in opened.read}
+    read = {source_of(path) for path in opened.read}.difference(opened.used_in_part)
     named = read.union(opened.listed)
     code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
     walked = {os.path.dirname(path) for path in opened.listed if os.path.basename(path)[:1] == "."}
     scripts = _Scripts(path for path in read if path.endswith(".py") and path.startswith(f"{root}/"))
+    naming = _Scripts(path for path in (*read, *opened.used_in_part) if path.endswith(".py"))
+    imported = {source_of(path) for path in opened.read if source_of(path) != path}
     leaves: dict[str, str] = {}
     everything = sorted({*read, *written, *opened.listed, *followed})
     for path in everything:
         if not place.counts(path, covered) or (path in written and place.hides(path)):
+            continue
+        if path.endswith(_SHARED_MEMORY) and path.removesuffix(_SHARED_MEMORY) in everything:
             continue
         name = _name(path, root)
         links = [link for link in ways.links(path) if link.place not in written and place.counts(link.place)]
@@ -166,7 +180,7 @@ def opened_leaves(
         if links and (path in followed or found is None or any(_below(everything, ways.place(path)))):
             leaves |= {LINK + _name(link.place, root): link.target for link in links}
         if found is None:
-            if path not in written:
+            if path not in written or _is_log_of_database(path, everything, opened.made):
                 leaves[READ + name] = ABSENT
             continue
         is_folder = stat.S_ISDIR(found.st_mode)
@@ -177,7 +191,9 @@ def opened_leaves(
         if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
             found_there = [one for one in _below(everything, path) if one in read and one not in written]
             candidates = [one for one in found_there if place.counts(one, covered)]
-            endings = _endings(path, candidates, gone, scripts)
+            # Python looks for a compiled module before it imports one, and not before it runs a text.
+            named_there = {one for one in candidates if one.endswith(_CODE) and (one in imported or naming.name(one))}
+            endings = _endings(path, (one for one in candidates if one not in named_there), gone, scripts)
             beside = (one for one in candidates if path == root or not one.startswith(f"{root}/"))
             endings += _endings_below(path, beside, gone, scripts)
             if endings and (path == root or not (_is_everybodys(path) or place.hides(f"{path}/"))):
@@ -189,13 +205,14 @@ def opened_leaves(
             continue
         if not is_folder and not stat.S_ISREG(found.st_mode):
             continue
-        # A new name changes the inode, not what is in the file.
-        at = found.st_mtime if path in linked else found.st_ctime
+        # A new name changes the inode, not what is in the file; so does the owner, which SQLite run by root sets anew.
+        is_of_database = _is_log_of_database(path, everything, opened.made)
+        at = found.st_mtime if path in linked or is_of_database else found.st_ctime
         changed = at >= started
         if path in updated and at >= started - _TICK_S:  # its own first change may seem to be older
             when = "while it ran" if changed else "just before it began or while it ran"
             return {}, f"it or another program changed what it reads {when}: {name}"
-        if path in written and found.st_ctime >= started - _TICK_S:
+        if path in written and not is_of_database and found.st_ctime >= started - _TICK_S:
             continue
         if changed:
             what = "the names in a folder that it lists" if is_folder else "what it reads"
@@ -261,7 +278,7 @@ def _endings(folder: str, found: Iterable[str], gone: Collection[str], scripts: 
     endings = set()
     for path in found:
         ending = os.path.splitext(path)[1]
-        is_candidate = os.path.dirname(path) == folder and ending not in endings and not path.endswith(_CODE)
+        is_candidate = os.path.dirname(path) == folder and ending not in endings
         was_there = is_candidate and " " not in ending and (path in gone or os.path.isfile(path))
         if was_there and not scripts.name(path):
             endings.add(ending)
@@ -368,6 +385,16 @@ def is_of_machine(name: str) -> bool:
     return name in _OF_MACHINES or name.startswith(_FAMILIES_OF_MACHINES)
 
 
+def is_of_session(name: str) -> bool:
+    """Whether a variable has places of shells and programs, which are others in each session."""
+    return name in _OF_SESSIONS
+
+
+def is_of_weft(path: str) -> bool:
+    """Whether a file is a part of Weft."""
+    return path.startswith(f"{_WEFT}/")
+
+
 def set_leaf(environ: Mapping[str, str], root: str) -> dict[str, str]:
     """Return the leaf of the variables that may name something in the project, by which `newly_set` tells others."""
     return {SET: " ".join(sorted({name for name, place in _named_places(environ, root) if _is_path(place, root)}))}
@@ -376,12 +403,15 @@ def set_leaf(environ: Mapping[str, str], root: str) -> dict[str, str]:
 def newly_set(leaves: Mapping[str, str], root: str, now_ns: int) -> dict[str, str]:
     """Return leaves for the variables that name something in the project now and might not when a result was made.
 
-    `leaves` are all of the result: variables that are declared have leaves of their own.
+    Those that were not set then and that its code names are among them. `leaves` are all of the result: variables that
+    are declared have leaves of their own.
     """
     if SET not in leaves:
         return {}
+    unset = leaves.get(UNSET, "").split()
+    found = {VARIABLE + name: _digest_of_value(os.environ[name]) for name in unset if name in os.environ}
     known = set(leaves[SET].split(" "))
-    return {
+    return found | {
         VARIABLE + name: _value(os.environ.get(name, ""))
         for name, place in _named_now(root, now_ns)
         if name not in known
@@ -448,7 +478,11 @@ def _leads_to_one(place: str, paths: Sequence[str], root: str) -> bool:
 
 def _value(value: str) -> str:
     """Return a variable as a leaf: a path as it is, and a digest of a list, which may have other things in it."""
-    return DIGEST + hashlib.sha256(os.fsencode(value)).hexdigest() if _SEPARATOR.search(value) else value
+    return _digest_of_value(value) if _SEPARATOR.search(value) else value
+
+
+def _digest_of_value(value: str) -> str:
+    return DIGEST + hashlib.sha256(os.fsencode(value)).hexdigest()
 
 
 def _left(
@@ -475,6 +509,15 @@ def _left(
                 text = _digest_of_made(path, digester) if path in made else _THERE
                 leaves[WROTE + _name(path, place.root)] = text
     return leaves
+
+
+def _is_log_of_database(path: str, paths: Collection[str], made: Collection[str]) -> bool:
+    """Whether a file would have changes of a database that is one of some paths, and that the execution has not made.
+
+    Who opens the database makes the log and removes it at the end, unless another process has changes in it.
+    """
+    databases = [path.removesuffix(end) for end in _LOGS_OF_DATABASES if path.endswith(end)]
+    return any(one in paths and one not in made and os.path.isfile(one) for one in databases)
 
 
 def _is_log(path: str) -> bool:
@@ -532,7 +575,7 @@ def _now(name: str, then: str, root: str, digester: Digester) -> str:
     if name.startswith(VARIABLE):
         value = os.environ.get(name.removeprefix(VARIABLE))
         return ABSENT if value is None else _value(value)
-    if name == SET:
+    if name in (SET, UNSET):
         return then
     path = os.path.join(root, name.partition(" ")[2])
     if name.startswith(LOOKED):
@@ -641,7 +684,7 @@ def _is_everybodys(folder: str) -> bool:
     return folder in _SHARED or folder == os.path.expanduser("~")
 
 
-def _source(path: str) -> str:
+def source_of(path: str) -> str:
     """Return the file that a compiled module of Python is made from: an unchanged one is only looked at."""
     folder, _, name = path.rpartition("/__pycache__/")
     return f"{folder}/{name.partition('.')[0]}.py" if folder and name.endswith(".pyc") else path
@@ -659,7 +702,7 @@ class _Place:
 
     def counts(self, path: str, covered: Iterable[str] = ()) -> bool:
         """Whether a file may be an input by its place; none at or below `covered` paths may."""
-        if any(path == one or path.startswith(f"{one}/") for one in covered) or path.startswith(f"{_WEFT}/"):
+        if any(path == one or path.startswith(f"{one}/") for one in covered) or is_of_weft(path):
             return False
         top = self._top(path)
         folder = _folder(path, top)

@@ -32,7 +32,10 @@ LAST: Final = "last"
 _LAST_OUTPUTS: Final = f"/{OUTPUTS}/{LAST}/"
 CLAIMS: Final = "claims"
 """The folder of a state folder with one for each persistent volume claim of training jobs."""
+STAGE: Final = "fs"
+"""The folder of a state folder with the copies of file systems at URLs."""
 _CLAIMED: Final = f"/{STATE_NAME}/{CLAIMS}/"
+_COPIED: Final = f"/{STATE_NAME}/{STAGE}/"
 _OWNER: Final = "owner.json"
 _MARKS: Final = (".git", PROJECT_FILE)
 _MOST_PARENTS: Final = 5
@@ -44,9 +47,10 @@ _MOST_PARENTS: Final = 5
 def judged_path(path: str) -> str:
     """Return the path by which a file counts as an input or not.
 
-    The outputs of last runs, and what lies in persistent volume claims, are files like others.
+    The outputs of last runs, and what lies in persistent volume claims and in copies of file systems at URLs, are files
+    like others.
     """
-    return path.replace(_LAST_OUTPUTS, "/", 1).replace(_CLAIMED, "/", 1)
+    return path.replace(_LAST_OUTPUTS, "/", 1).replace(_CLAIMED, "/", 1).replace(_COPIED, "/", 1)
 
 
 def is_claimed(path: str) -> bool:

@@ -40,6 +40,7 @@ from weft.store.opened import (
     opened_leaves,
     set_leaf,
 )
+from weft.store.unset_variables import unset_leaf
 
 KEY_VERSION: Final = 1
 CONTENT: Final = "content"
@@ -49,6 +50,8 @@ NEVER: Final = -1.0
 """The validity of a result that never expires; with any other negative one, as in PaddleFlow, it expired at once."""
 CLOCK_SLACK_S: Final = 2.0
 """Clocks of one network differ by less, so a record of a later time than this was made before a clock was set back."""
+_TEXTS: Final = ("command", "option ")
+"""The beginnings of the leaves known beforehand that are texts in which code may stand."""
 _MOST_LOOPS: Final = 8
 _MOST_REPORTED: Final = 50
 
@@ -469,6 +472,8 @@ class ResultCache:
             if reason:
                 return reason
             opened |= set_leaf(os.environ, recipe.root)
+            texts = [text for name, text in recipe.static.items() if name.startswith(_TEXTS)]
+            opened |= unset_leaf(texts, recipe.opened.read, os.environ, declared)
         store = self.content(recipe.store)
         with store.lock():
             outputs: dict[str, CachedOutput] = {}

@@ -114,20 +114,22 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
     return {
         "run": ended.run_id,
         "jobs": _conditions(ended.folder),
-        **_opened(ended.folder, options, spread=session is not None),
+        **_opened(ended.folder, options, folder, spread=session is not None),
         "spoilt": _scaled(ended.folder),
     }
 
 
-def _opened(run: Path, options: Mapping[str, Any], *, spread: bool) -> dict[str, Any]:
-    """Return what the replicas of a run opened, as `StepKind` says; the code of a function counts by its use."""
+def _opened(run: Path, options: Mapping[str, Any], folder: str, *, spread: bool) -> dict[str, Any]:
+    """Return what the replicas of a run opened, as `StepKind` says; `folder` is that of the pipeline's file."""
     if spread:
         return {"unseen": SPREAD}
     opened, began = opened_in(run)
     if opened is None:
         return {"opened": None}
     said = as_dict(opened)
-    return {"opened": function.without_code(said) if _FUNCTION[0] in options else said, "began": began}
+    if _FUNCTION[0] in options:
+        said = function.with_code_in_part(said, options, folder)
+    return {"opened": said, "began": began}
 
 
 def _scaled(run: Path) -> str:

@@ -164,7 +164,10 @@ MOST_INTERPRETERS, LONGEST_LINE = 5, 256
 """How many programs the kernel looks at to find the one that runs, and how much of their first lines; see execve(2)."""
 AT_ONCE = 64
 """The most calls that the guardian lets go on before it looks at other events."""
-KINDS = ("read", "written", "listed", "followed", "made", "updated", "linked", "removed_from", "taken")
+KINDS = (
+    *("read", "written", "listed", "followed"),
+    *("made", "updated", "linked", "removed_from", "taken", "code_of_others"),
+)
 """The sets of paths that are reported, in the order of the fields of `weft.store.opened.OpenedFiles`."""
 ABSENT, THERE_IS = b"", b"+"
 """What a look tells of a path: nothing is there, or something of which only that counts."""
@@ -191,6 +194,8 @@ SYSTEM = tuple(
 )
 COMPILED = b"/__pycache__/"
 """What the paths of compiled modules have, which Python replaces when their source has changed."""
+PYTHON = (b".py", b".pyc")
+"""How the paths of Python code end."""
 DESCRIPTORS = (b"/proc/", b"/dev/fd/")
 PACKAGES = (b"/site-packages/", b"/dist-packages/")
 LIBRARIES = (b"/lib/python", b"/lib64/python")
@@ -370,6 +375,7 @@ class CallListener:
         self._libraries: dict[bytes, bool] = {}
         self._installed: set[bytes] = set()
         self._memories: dict[int, int] = {}
+        self._first = 0
         self._request = bytearray(REQUEST.size)
         try:  # noqa: SIM105
             fcntl.ioctl(listener, SET_FLAGS, SYNC_WAKE_UP)
@@ -431,6 +437,7 @@ class CallListener:
 
     def _note(self, pid: int, call: str, args: list[int]) -> None:
         what, places = CALLS[call]
+        self._first = self._first or pid  # nobody but the process of the command can make the first call
         if what == LOOK:
             self._look(self._path(pid, call, AT_FDCWD if places[0][0] == HERE else args[0], args[places[0][1]]))
             return
@@ -443,6 +450,8 @@ class CallListener:
                 os.close(memory)
         *old, path = paths
         succeeds = all(self._has_source(source, what) for source in old if source)
+        if what in (OPEN, EXECUTE) and path.endswith(PYTHON) and not self._is_first(pid):
+            self.found["code_of_others"].add(path)
         if what == OPEN and path:
             self._open(path, self._flags(pid, call, args))
         elif path and what == EXECUTE:
@@ -460,6 +469,10 @@ class CallListener:
             self.complete = False
             for found in self.found.values():
                 found.clear()
+
+    def _is_first(self, thread: int) -> bool:
+        """Whether a thread belongs to the process of the command itself, and not to one that this has started."""
+        return thread == self._first or os.path.exists(f"/proc/{self._first}/task/{thread}")
 
     def _look(self, path: bytes) -> None:
         """Note a path that is looked at."""

@@ -186,6 +186,25 @@ def test_a_file_that_is_written_before_it_is_read_is_not_updated(folder, way):
     assert below(folder, found.updated) == []
 
 
+CODE = """
+import runpy, subprocess, sys, threading
+
+thread = threading.Thread(target=lambda: exec(open("a.py").read()))
+thread.start()
+thread.join()
+subprocess.run([sys.executable, "-I", "-S", "b.py"], check=True)
+"""
+
+
+def test_code_that_other_processes_read(folder):
+    for name in ("a", "b"):
+        (folder / f"{name}.py").write_text("")
+    (folder / "c.py").write_text(CODE)
+    found = opened(folder, f"exec {sys.executable} -I -S c.py")
+    assert below(folder, found.read) == ["a.py", "b.py", "c.py"]
+    assert below(folder, found.code_of_others) == ["b.py"]
+
+
 def test_nothing_of_the_system_or_of_packages(folder):
     found = opened(
         folder, f'ls /proc /etc > /dev/null; cat /etc/hostname > /dev/null; {sys.executable} -c "import json"'

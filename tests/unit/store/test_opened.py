@@ -2,7 +2,7 @@
 
 import os
 import time
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -49,7 +49,12 @@ def root(tmp_path: Path) -> Path:
 
 
 def leaves(root: Path, digester: Digester, known=(), started: float | None = None, environ=None, **opened: Any):
+    """Return what `opened_leaves` does of paths below a folder; Python code among those `read` is imported."""
     looked = opened.pop("looked", {})
+    executed = opened.pop("executed", [])
+    imported = [PurePath(name) for name in opened.get("read", ()) if name.endswith(".py")]
+    compiled = [str(name.parent / "__pycache__" / f"{name.stem}.cpython-311.pyc") for name in imported]
+    opened["read"] = [*opened.get("read", ()), *compiled, *executed]
     paths = {kind: [os.path.normpath(os.path.join(root, name)) for name in names] for kind, names in opened.items()}
     at = time.time() + 60 if started is None else started
     return opened_leaves(
@@ -111,6 +116,14 @@ def test_files_that_are_read_in_hidden_folders_of_the_project_count(root, digest
     assert names(leaves(root, digester, **opened)) == [f"{folder}/x.json"], "names do not, even like those found there"
     above = leaves(root / "pk", digester, read=[f"../{folder}/x.json"])
     assert names(above) == [f"{root}/{folder}/x.json"], "the project is more than the folder of the execution"
+
+
+def test_files_in_the_copies_of_file_systems_at_urls_count(root, digester):
+    (root / ".weft" / "fs" / "0" / "files").mkdir(parents=True)
+    for name in ("files/x.csv", "manifest.json"):
+        (root / ".weft" / "fs" / "0" / name).write_text("")
+    copied = ".weft/fs/0/files/x.csv"
+    assert names(leaves(root, digester, read=[copied, ".weft/runs/log"])) == [copied]
 
 
 @pytest.mark.parametrize("folder", [".git", ".venv/x", ".dvc/cache", "d/.ipynb_checkpoints", "../.conf"])
@@ -252,6 +265,26 @@ def test_a_file_that_a_script_names_was_not_found_by_listing(crowded, digester, 
     assert f"{READ}{folder}/" not in found[0], "what is named beforehand is not found by listing either"
 
 
+def test_code_that_was_found_by_listing_and_not_imported_counts_as_other_files(crowded, digester):
+    for name in ("one.py", "two.py"):
+        (crowded / "d" / name).write_text("")
+    imported = leaves(crowded, digester, listed=["d"], read=["d/one.py"])[0]
+    assert f"{READ}d/" not in imported
+    (crowded / "pk" / "m.py").write_text("open('d/' + 'one.py')")
+    named = leaves(crowded, digester, listed=["d"], read=["pk/m.py"], executed=["d/one.py"])[0]
+    assert f"{READ}d/" not in named
+    assert (
+        f"{READ}d/" not in leaves(crowded, digester, listed=["d"], used_in_part=["pk/m.py"], executed=["d/one.py"])[0]
+    )
+    executed = leaves(crowded, digester, listed=["d"], executed=["d/one.py"])[0]
+    assert changed_by(crowded, digester, executed, "d/notes.md") == []
+    assert changed_by(crowded, digester, executed, "d/three.py") == [f"{READ}d/"]
+
+
+def test_code_that_is_used_in_part_has_no_leaf(crowded, digester):
+    assert names(leaves(crowded, digester, read=["pk/m.py", "a"], used_in_part=["pk/m.py"])) == ["a"]
+
+
 def test_a_script_names_a_file_by_a_whole_word(crowded, digester):
     (crowded / "pk" / "n").write_text("")
     found = leaves(crowded, digester, listed=["pk"], read=["pk/n", "pk/m.py"], written=["pk/merged"])
@@ -351,6 +384,18 @@ def test_what_an_execution_changed_after_it_looked_counts_as_it_was(root, digest
     before = leaves(root, digester, started=0, looked=looked, read=["a"], written=written, made=written)[0]
     after = leaves_now(before, str(root), digester)
     assert [name for name in before if after[name] != before[name]] == [LOOKED + "a"]
+
+
+@pytest.mark.parametrize("end", ["-wal", "-journal", ".wal"])
+def test_the_log_of_a_database_counts_that_is_gone_when_an_execution_ends(root, digester, end):
+    found = leaves(root, digester, read=["a"], written=[f"a{end}", "a-shm"])
+    assert found[0][f"{READ}a{end}"] == ABSENT
+    assert names(found) == ["a", f"a{end}"]
+    assert names(leaves(root, digester, read=["a"], written=["a.tmp", f"new{end}"])) == ["a"]
+    assert names(leaves(root, digester, written=["a", f"a{end}"], made=["a"])) == ["a"], "it has made the database"
+    (root / "a-shm").write_text("")
+    found = leaves(root, digester, started=0, known=["a"], written=["a", "a-shm"], updated=["a-shm"])
+    assert names(found) == ["wrote a-shm"], "its own changes there are no reason to keep no result"
 
 
 def test_names_in_hidden_folders_and_those_of_libraries_do_not_count(root, digester):

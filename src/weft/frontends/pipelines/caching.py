@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -26,7 +26,7 @@ from weft.model.patterns import late_pattern
 from weft.operators.tracing import can_trace
 from weft.store.entries import ITEM_LEAF
 from weft.store.opened import is_of_machine
-from weft.store.places import OUTPUTS
+from weft.store.places import OUTPUTS, project_around
 from weft.store.results import CONTENT, Recipe
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from weft.frontends.pipelines.language import Pipeline
     from weft.frontends.pipelines.parts import Filled
-    from weft.frontends.pipelines.resolved import Node, ResolvedStep
+    from weft.frontends.pipelines.resolved import MountPoint, Node, ResolvedStep
 
 RECIPE = "cache"
 """The program parameter with the recipe of a step."""
@@ -255,8 +255,17 @@ def static_leaves(pipeline: Pipeline, step: ResolvedStep, image: str, folder: st
     if mount is not None and (mount.sub_path or mount.mount_path or _is_named(step.mounts[0].mount_path, static)):
         static[f"mount {mount.name}"] = json.dumps([mount.sub_path, mount.mount_path, mount.read_only])
     for number, point in enumerate(step.mounts[0 if pipeline.main_fs is None else 1 :]):
-        static[f"mount {number} {point.name}"] = json.dumps([point.sub_path, point.mount_path, point.read_only])
+        fields = [point.sub_path, point.mount_path, point.read_only, _place_of(point, step.cwd)]
+        static[f"mount {number} {point.name}"] = json.dumps(fields)
     return static
+
+
+def _place_of(point: MountPoint, cwd: str) -> str:
+    """Return where a file system is, from the folder that a step works in if both lie in one project."""
+    if point.root is None:
+        return ""
+    project = str(project_around(Path(cwd)))
+    return os.path.relpath(point.root, cwd) if f"{point.root}/".startswith(f"{project}/") else point.root
 
 
 def packages_leaf(kind: str, file: str) -> dict[str, str]:

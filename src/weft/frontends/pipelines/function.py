@@ -14,12 +14,13 @@ from weft.frontends.pipelines.code import dependencies
 from weft.frontends.pipelines.kinds import Complaints, StepKind
 from weft.graph.task import prepares
 from weft.model.errors import ProgramError
+from weft.model.patterns import late_pattern
 from weft.operators.call import run_command
 from weft.operators.looking import code_in, looks_in
-from weft.store.opened import is_python, opened_where
+from weft.store.opened import is_of_weft, is_python, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from weft.frontends.pipelines.code.path_texts import PathText
     from weft.graph.task import TaskContext, TaskInput
@@ -40,6 +41,8 @@ _PASSED_ON: Final = (
     "apart",
     "traced",
 )
+_IMPORT: Final = late_pattern(r"(?:\bfrom|import)\w*[^\n(]*(?:\([^)]*\))?")
+_WORD: Final = late_pattern(r"\w+")
 CALLER: Final = (sys.executable, "-P", "-X", "faulthandler", str(Path(__file__).with_name("invoke.py")))
 """The words of the program that calls the function of a step."""
 
@@ -62,23 +65,57 @@ def run_function(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str,
         step.params["looks"] = _looks(params)
     result = run_command(step, inputs)
     if result["opened"] is not None:
-        result["opened"] = without_code(result["opened"])
+        result["opened"] = with_code_in_part(result["opened"], params["options"], params["folder"])
     return result
 
 
-def without_code(opened: Mapping[str, Collection[str]]) -> dict[str, Any]:
-    """Return what a function opened without its code, which counts by what the function uses of it."""
-    return opened_where(opened, lambda path: not is_python(path))
+def with_code_in_part(opened: Mapping[str, Any], options: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return what a function opened, and which of its code counts in the key, by what the function uses of it.
+
+    These are the modules that its module imports by their names, unless another process has read them too, or code
+    that counts whole has the name of one: nothing tells what is used of them then.
+    """
+    in_part = set(map(os.path.realpath, _modules(options, folder))).difference(
+        os.path.realpath(source_of(path)) for path in opened["code_of_others"]
+    )
+    read = {source_of(path) for path in opened["read"] if is_python(path) and not is_of_weft(path)}
+    real = {path: os.path.realpath(path) for path in read}
+    whole = [path for path in read if real[path] not in in_part]
+    while whole:
+        imported = _names_in_imports(whole.pop())
+        used = [path for path in read if real[path] in in_part and _module_name(real[path]) in imported]
+        in_part.difference_update(real[path] for path in used)
+        whole += used
+    return {**opened, "used_in_part": [path for path in read if real[path] in in_part]}
+
+
+def _names_in_imports(path: str) -> set[str]:
+    """Return the words of all imports in the text of a script; none if it cannot be read."""
+    with suppress(OSError):
+        text = os.fsdecode(Path(path).read_bytes())
+        return {word for one in _IMPORT.findall(text) for word in _WORD.findall(one)}
+    return set()
+
+
+def _module_name(path: str) -> str:
+    """Return the last part of the name by which others import a file."""
+    folder, name = os.path.split(path)
+    stem = name.removesuffix(".py")
+    return os.path.basename(folder) if stem == "__init__" else stem
+
+
+def _modules(options: Mapping[str, Any], folder: str) -> list[str]:
+    """Return the files of the local modules that a function's module imports, with its own; [] if that is not told."""
+    module = options["function"].partition(":")[0]
+    with suppress(ProgramError):  # the call tells it
+        return dependencies.loaded_files((_root(options, folder),), None, f"import {module}", "__main__")
+    return []
 
 
 def _looks(params: Mapping[str, Any]) -> int:
     """Return what counts of the files that the modules of a function only look at."""
-    root, module = _root(params["options"], params["folder"]), params["options"]["function"].partition(":")[0]
     looks: int = params["looks"]
-    with suppress(ProgramError):  # the call tells it
-        files = dependencies.loaded_files((root,), None, f"import {module}", "__main__")
-        looks = max(looks, looks_in(code_in(files)))
-    return looks
+    return max(looks, looks_in(code_in(_modules(params["options"], params["folder"]))))
 
 
 def call_variables(params: Mapping[str, Any]) -> dict[str, str]:

@@ -16,7 +16,8 @@ from weft.frontends.pipelines.profiles import Profile
 from weft.frontends.pipelines.reading import layered, origin_of, pipeline_name, profile_of
 from weft.frontends.pipelines.source import Loaded
 from weft.model.errors import ConflictError, NotFoundError, UsageError
-from weft.store.filesystems import STAGE, file_systems
+from weft.store.filesystems import file_systems
+from weft.store.places import STAGE
 from weft.store.state import PROFILE_OF_RUN, STORAGE, WORKERS, StateRoot, current_user, read_description
 
 

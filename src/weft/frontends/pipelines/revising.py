@@ -18,7 +18,8 @@ from weft.frontends.pipelines.options import Caching, refreshed_vertices
 from weft.frontends.pipelines.overrides import outdone, unknown_parameters
 from weft.frontends.pipelines.reading import layered, origin_of, profile_of
 from weft.model.errors import ConflictError, UsageError
-from weft.store.filesystems import STAGE, file_systems
+from weft.store.filesystems import file_systems
+from weft.store.places import STAGE
 
 if TYPE_CHECKING:
     from weft.frontends.pipelines.compiler import PipelineSource

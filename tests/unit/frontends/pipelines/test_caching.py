@@ -1,6 +1,7 @@
 """What the result of a step depends on."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -310,6 +311,35 @@ fs_options: {main_fs: {name: main, sub_path: work}}
     found = describe(pipeline, step, PLACE)
     assert found is not None
     assert [path for _, path in found.scopes] == ["/data/work/x", "/disk/deep"]
+
+
+EXTRA = """
+name: p
+cache: {enable: true}
+entry_points:
+  s: {command: x, extra_fs: [{name: own, mount_path: /own}]}
+"""
+
+
+def key_with(root: Path, place: str) -> str:
+    """Return the key of a step in a folder that has another file system at a place."""
+    pipeline = parse_pipeline(EXTRA, "run.yaml")
+    (step,) = resolve_nodes(pipeline, RunIdentity("run-000001", "me", str(root), {"own": place}))
+    assert isinstance(step, ResolvedStep)
+    found = describe(pipeline, step, PLACE)
+    assert found is not None
+    return found.static_key
+
+
+def test_where_another_file_system_is_counts_from_the_folder_of_the_step_in_one_project(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for project in (one, two):
+        (project / "store").mkdir(parents=True)
+        (project / "weft.toml").touch()
+    key = key_with(one / "store", str(one / "data"))
+    assert key_with(one / "store", str(one / "other")) != key
+    assert key_with(two / "store", str(two / "data")) == key, "the project was moved"
+    assert key_with(two / "store", str(one / "data")) != key
 
 
 def test_a_program_without_one_has_none():

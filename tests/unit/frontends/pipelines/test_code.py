@@ -250,6 +250,20 @@ def test_a_module_that_is_imported_by_a_call_counts_whole(tmp_path, text):
     assert write(tmp_path, text) != before
 
 
+@pytest.mark.parametrize("name", ["'hel' + which", "f'hel{which}'", "which", "'hel%s' % which", "f'{which}per'"])
+def test_a_loaded_module_counts_whole_that_a_computed_name_may_import(tmp_path, name):
+    text = f"import importlib, helper, other\ndef f(which): return importlib.import_module({name}).g()\n"
+    for module in ("helper", "other"):
+        (tmp_path / f"{module}.py").write_text("def g(): return 1\n")
+    before = write(tmp_path, text)
+    (tmp_path / "helper.py").write_text("def g(): return 2\n")
+    after = write(tmp_path, text)
+    assert after != before
+    (tmp_path / "other.py").write_text("def g(): return 2\n")
+    assert (write(tmp_path, text) == after) == name.startswith(("'hel' ", "f'hel")), "its name begins otherwise"
+    assert write(tmp_path, text + "def unused(): return 1\n") == write(tmp_path, text)
+
+
 def test_a_call_that_imports_a_sibling_by_a_relative_name_is_followed(tmp_path):
     (tmp_path / "package").mkdir()
     (tmp_path / "package/__init__.py").write_text("")

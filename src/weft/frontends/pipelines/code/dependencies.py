@@ -11,8 +11,9 @@ every function: nothing tells who depends on it.
 
 A script that a constant names (`"tool.py"`, `["-m", "tool"]`) counts by its bytes, with the modules that it imports.
 A module that is imported by a call, such as `importlib.import_module("name")`, counts whole if its name is a constant.
-Other dynamic dependencies are not seen: names made at run time, `eval`, attributes that other code sets, and files or
-environment variables that the function reads.
+So does each loaded module, except the function's own, that one by a computed name may be. Other dynamic dependencies
+are not seen: names made at run time, `eval`, attributes that other code sets, and files or environment variables that
+the function reads. The trace of the step tells the files among them (`weft.store.opened`).
 """
 
 from __future__ import annotations
@@ -122,11 +123,13 @@ class DependencyWalk:
         self._followed: set[tuple[Path, str, DottedName]] = set()
         self._todo: list[NameTarget] = []
         self._loaded: dict[Path, ModuleSource] = {}
+        self._first: ModuleSource | None = None
         self._changes: dict[ModuleName, list[tuple[ModuleSource, ast.stmt]]] = {}
         self._used: dict[Path, tuple[ModuleSource, list[ast.stmt]]] = {}
 
     def begin(self, source: ModuleSource, name: str) -> None:
         """Walk from a name of a module, with the changes made by all modules that this one loads."""
+        self._first = source
         self._loaded, self._changes, outside = self.modules.changes_by(source)
         self.use(source, name, ())
         acts: dict[str, list[ast.stmt]] = {}
@@ -202,8 +205,9 @@ class DependencyWalk:
             self._script(source, script)
         if uses.names_at_will(source.bindings):
             self._whole(source)
-        if uses.goes_anywhere:
-            for other in self._loaded.values():
+        for other in self._loaded.values():
+            is_own = other is source or other is self._first
+            if uses.goes_anywhere or (not is_own and other.module.startswith(tuple(uses.computed))):
                 self._whole(other)
 
     def _script(self, source: ModuleSource, name: str) -> None:

@@ -302,6 +302,21 @@ class ImportCalls:
             found.append(ImportedName(bare, level=level))
         return found
 
+    def computed(self, call: ast.Call) -> str | None:
+        """Return how the name begins that a call computes to import a module, None for any other call."""
+        function = self._function(dotted_name(call.func))
+        name = _IMPORT_CALLS[function][0] if function else ""
+        given = {one.arg: one.value for one in call.keywords}
+        node = call.args[0] if call.args else given.get(name)
+        if not function or node is None or self._texts(node):
+            return None
+        while isinstance(node, ast.BinOp):
+            node = node.left
+        if isinstance(node, ast.JoinedStr):
+            node = node.values[0] if node.values else None
+        begin = "".join(self._texts(node)) if isinstance(node, ast.Constant) else ""
+        return "" if begin.startswith(".") or "%" in begin or "{" in begin else begin
+
     def _statement(self, name: str, given: Mapping[str, ast.expr]) -> list[ImportedName]:
         """Return what `__import__` imports: the names of `fromlist`, or a module with its first package."""
         level = next((one.value for one in (given.get("level"),) if isinstance(one, ast.Constant)), 0)
@@ -337,9 +352,9 @@ class UsedNames:
     `names` are names of the module, `imported` are names behind imports inside of functions, `stored` are the names
     among them that the statement changes by its own text. `called` are the names that it calls; `acts` are those that
     it calls or stores through for an effect, and `acts_inside` those behind imports inside of functions.
-    `scripts` are paths of scripts among its constants, and those of modules after "-m".
-    `acts_on_given`: it sets attributes of an object that it was given or has found. `goes_anywhere`: the statement may
-    reach any loaded module, for example by `__subclasses__`.
+    `scripts` are paths of scripts among its constants, and those of modules after "-m". `computed` are the beginnings
+    of computed names by which it imports modules. `acts_on_given`: it sets attributes of an object that it was given or
+    has found. `goes_anywhere`: the statement may reach any loaded module, for example by `__subclasses__`.
     """
 
     def __init__(self, calls: ImportCalls) -> None:
@@ -352,6 +367,7 @@ class UsedNames:
         self.acts_inside: set[tuple[ImportedName, DottedName]] = set()
         self.acts_on_given = False
         self.scripts: set[str] = set()
+        self.computed: set[str] = set()
         self.goes_anywhere = False
 
     def names_at_will(self, bound: Container[str]) -> bool:
@@ -375,6 +391,8 @@ class UsedNames:
                             self.scripts |= {f"{stem}.py", f"{stem}/__main__.py"}
         if isinstance(node, ast.Call):
             self.imported |= {(imported, ()) for imported in self._calls.modules(node)}
+            if (begin := self._calls.computed(node)) is not None:
+                self.computed.add(begin)
             self.called |= _chains_in(node.func)
         self._act(node, scopes)
         for chain in _stored_through(node):
