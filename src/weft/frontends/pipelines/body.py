@@ -267,6 +267,12 @@ def _shortfalls(ctx: TaskContext, own: Mapping[str, Any], outputs: Sequence[str]
         warnings += _publish(ctx.params[PUBLISH], outputs, own["name"])
     if report.get("log_error"):
         warnings.append(f"its log is not complete: {result['log_error']}")
+    if left := report.get("killed", 0):
+        what = "1 process of it still ran" if left == 1 else f"{left} processes of it still ran"
+        warnings.append(
+            f"{what} when its command had ended, and {'was' if left == 1 else 'were'} killed: "
+            "to let them finish, end the command with wait, else end them in it"
+        )
     lost = (
         "is too long for an environment"
         if "kind" in own

@@ -382,6 +382,23 @@ def test_a_step_that_cannot_change_its_copy_of_a_shared_input_says_what_to_write
     assert ("cp --no-preserve=mode" in "".join(news)) == said
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            "sleep 1000 & sleep 1001 &",
+            "2 processes of it still ran when its command had ended, and were killed: "
+            "to let them finish, end the command with wait, else end them in it",
+        ),
+        ("sleep 0.01 & wait", ""),
+    ],
+)
+def test_a_step_is_told_of_its_processes_that_still_ran(tmp_path, command, said):
+    told: list[str] = []
+    body.run_step(attempt_of(tmp_path, command, emit=lambda _, payload: told.append(payload)), {})
+    assert told == ([said] if said else [])
+
+
 def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
     outputs = [str(tmp_path / "out" / name) for name in ("model", "page")]
     told: list[tuple[str, str]] = []
