@@ -717,6 +717,16 @@ def test_a_run_of_which_all_is_known_loads_nothing_heavy(place):
 
 
 class TestFaults:
+    def test_what_a_step_reads_and_removes_is_told(self, place):
+        (place.folder / "inbox").mkdir()
+        (place.folder / "inbox" / "m1").write_text("1")
+        main = {"main_fs": {"name": "main"}}
+        place.write({"a": step('cat inbox/m1 > "{{out}}"; rm inbox/m1', "out")}, fs_options=main)
+        told = "inbox/m1, which it reads, was there when it began and is gone"
+        assert read_run(place.run().folder).steps[0].message == f"warning: its result is not kept: {told}"
+        [planned] = plan_pipeline(wiring.load_pipeline(str(place.file), user="me"), place.settings)
+        assert planned.reason.endswith("its results were removed, or the message of its run says why")
+
     def test_an_output_that_was_not_made_is_told_and_not_kept(self, place):
         place.write({"a": step("true", "out")})
         assert place.again() == {"a": 1}

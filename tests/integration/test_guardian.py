@@ -508,6 +508,30 @@ class TestEnd:
         assert run_guarded(spec(f"sleep {mark} & sleep {mark} & exit 4")).exit_code == 4
         assert not running(mark)
 
+    @pytest.mark.parametrize(
+        ("text", "killed"),
+        [
+            ("sleep {mark} & (sleep {mark}; true) & exit 4", 2),
+            ("setsid sleep {mark} & while ! pgrep -f -x 'sleep {mark}'; do sleep 0.01; done", 1),
+            ("trap '' TERM; sleep {mark} &", 1),
+            ("sleep 0.01 & wait", 0),
+        ],
+    )
+    def test_counts_what_still_ran_and_was_ended(self, spec, mark, text, killed):
+        result = run_guarded(spec(text.format(mark=mark), grace_s=0.1))
+        assert (result.cause, result.killed) == ("exit", killed)
+        assert not running(mark)
+
+    def test_waits_a_moment_for_what_ends_with_the_command(self, spec, tmp_path, other_guardians):
+        other_guardians("guardian.SETTLING_S = 3600.0")
+        result = run_guarded(spec("mkfifo f; cat f > kept & exec 9> f; echo all >&9"))
+        assert (result.ok, result.killed) == (True, 0)
+        assert text_of(tmp_path / "kept") == "all\n"
+
+    def test_by_a_timeout_counts_nothing(self, spec, mark):
+        result = run_guarded(spec(f"sleep {mark} & sleep {mark}", timeout_s=0.1))
+        assert (result.cause, result.killed) == ("timeout", 0)
+
     def test_of_what_left_parent_and_session(self, spec, tmp_path, mark):
         (tmp_path / "daemon.py").write_text(
             "import os, pathlib\n"

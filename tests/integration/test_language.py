@@ -524,6 +524,40 @@ def test_a_loaded_pipeline_names_its_steps(place):
     assert not isinstance(result.error, RunCancelledError)
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ({"command": "echo {{ PF_LOOP_ARGUMENT }}"}, "{{ PF_LOOP_ARGUMENT }}"),
+        ({"command": "echo $PF_LOOP_ARGUMENT"}, "$PF_LOOP_ARGUMENT"),
+        ({"command": 'echo "${PF_LOOP_ARGUMENT:-none}"'}, "${PF_LOOP_ARGUMENT:-none}"),
+        ({"command": "echo", "env": {"ITEM": "{{PF_LOOP_ARGUMENT}}"}}, "{{PF_LOOP_ARGUMENT}}"),
+        ({"command": "echo", "condition": "{{PF_LOOP_ARGUMENT}} > 1"}, "{{PF_LOOP_ARGUMENT}}"),
+        ({"command": "echo {{PF_LOOP_ARGUMENT}}", "loop_argument": [4]}, ""),
+        ({"command": "echo {{i}}", "parameters": {"i": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"}}, ""),
+        ({"command": "echo $PF_LOOP_ARGUMENT", "env": {"PF_LOOP_ARGUMENT": "mine"}}, ""),
+        ({"command": "echo $PF_LOOP_ARGUMENTS"}, ""),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_step_that_has_no_item_since_its_dag_loops_is_told_what_to_write(place, step, said, nested):
+    parts = {"in": {"entry_points": {"fit": step}}} if nested else {"fit": step}
+    if nested and "PARENT" in str(step):
+        parts["in"]["parameters"] = {"i": "{{PF_PARENT.PF_LOOP_ARGUMENT}}"}
+        step = step | {"parameters": {"i": "{{PF_PARENT.i}}"}}
+        parts["in"]["entry_points"]["fit"] = step
+    place.file = place.folder / "folds.yaml"
+    place.file.write_text(
+        json.dumps({"name": "p", "entry_points": {"folds": {"loop_argument": [1, 2], "entry_points": parts}}})
+    )
+    name, first = ("folds.in.fit", "folds.in") if nested else ("folds.fit", "folds.fit")
+    down = f", and hand it down to {name} by {{{{PF_PARENT.item}}}}" if nested else ""
+    told = (
+        f"{name}: {said} is empty there, since not it but the dag folds loops; to have the item, write in {first}  "
+        f"parameters: {{item: '{{{{PF_PARENT.PF_LOOP_ARGUMENT}}}}'}}{down}, and in its place {{{{item}}}}"
+    )
+    assert load_pipeline(str(place.file)).warnings == ([told] if said else [])
+
+
 def test_a_parameter_by_the_name_of_a_system_variable_is_told_to_have_no_effect(place):
     step = {"parameters": {"PF_RUN_ID": "mine", "rate": 1}, "command": "echo {{PF_RUN_ID}} {{rate}}"}
     place.file = place.folder / "shadowed.yaml"

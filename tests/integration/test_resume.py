@@ -317,6 +317,36 @@ class TestEnded:
         assert recorded.header.restored == (("good", 0),)
         assert (recorded.header.incarnation, recorded.incarnation) == (1, 3)
 
+    @pytest.mark.parametrize("changed", [False, True])
+    def test_steps_that_keep_what_they_made_of_a_lost_output_are_told(self, place, changed):
+        (place.folder / "in.txt").write_text("1\n")
+        steps: dict[str, Any] = {
+            "a": {"command": "cat in.txt > {{o}}", "artifacts": {"output": ["o"]}},
+            "b": {
+                "command": "wc -l < {{o}} > {{q}}",
+                "deps": "a",
+                "artifacts": {"input": {"o": "{{a.o}}"}, "output": ["q"]},
+            },
+            "apart": {"command": "true"},
+            "e": {
+                "command": "test -e repaired && cat {{q}} {{o}}",
+                "deps": "a,b",
+                "artifacts": {"input": {"o": "{{a.o}}", "q": "{{b.q}}"}},
+            },
+        }
+        place.write(steps, **FILES)
+        assert place.weft("run", "run.yaml")[0] == 1
+        Path(read_run(place.run).outputs["a.o"]).unlink()
+        (place.folder / "repaired").touch()
+        if changed:
+            (place.folder / "in.txt").write_text("1\n2\n")
+        code, _, err = place.weft("resume", RUN)
+        assert code == 0, err
+        assert "a is run again: its output o (" in err
+        mixed = f"if the new one differs, {RUN} mixes both; to make all of it anew: weft run "
+        assert f"b keeps what it made of the old output of a: {mixed}" in err
+        assert ("in.txt has changed since a used it, and a is run again with it as it is now" in err) == changed
+
     def test_a_failed_run_runs_again_what_failed_and_what_never_began(self, place):
         place.write(
             {

@@ -163,6 +163,41 @@ entry_points:
     assert "too slow" in str(told), told
 
 
+def test_what_waits_for_its_next_attempt_is_cancelled_by_its_user(service, tmp_path):
+    steps = """
+name: pause
+failure_options: {strategy: continue}
+entry_points:
+  alone: {command: "exit 3", x-weft: {retry: {user: 9, delay_s: 3000, jitter: 0}}}
+  each:
+    loop_argument: [0, 3]
+    command: |
+      cd %(folder)s
+      test {{PF_LOOP_ARGUMENT}} = 3 || exit 0
+      test -e tried && touch again && sleep 3000
+      touch tried; exit 3
+    x-weft: {retry: {user: 9}}
+  after: {command: "true", deps: alone}
+"""
+    run = submit(service, tmp_path, "pause", steps)
+    until(lambda: "is tried again" in service.show(run.name).step("alone").message)
+    until(lambda: (tmp_path / "again").exists())
+    for step in ("alone", "each-1"):
+        service.cancel(f"{run.name}/{step}", reason="enough")
+    result = run.result()
+    assert isinstance(result.error, RunCancelledError), result.error
+    found = read_run(run.folder)
+    assert {step.name: (step.state, step.message) for step in found.steps} == {
+        "alone": ("cancelled", "was cancelled: enough"),
+        "each": ("cancelled", "each-1 was cancelled: enough"),
+        "after": ("cancelled", "alone was cancelled"),
+    }
+    assert (found.step("each").items[1].state, found.step("each").items[1].message) == (
+        "cancelled",
+        "was cancelled: enough",
+    )
+
+
 def test_all_tasks_of_a_vertex_of_a_live_run_are_cancelled(service, tmp_path):
     made = weft.Graph("slow", on_failure=weft.graph.logical.OnFailure.FAIL_FAST)
     made.task(until_cancelled, name="waits", n=2)

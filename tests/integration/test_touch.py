@@ -98,10 +98,34 @@ def test_runs_that_have_no_outputs_to_take(weft):
 
 
 def test_a_run_of_some_steps_is_not_the_last_run(weft):
-    weft("run", "run.yaml", "-p", "word=b")
+    weft("run", "run.yaml")
     weft("run", "run.yaml", "--target", "fetch")
-    found = weft.json("run", "run.yaml", "-p", "word=c", "--touch")["steps"]
+    (weft.folder / "run.yaml").write_text(EDITED)
+    found = weft.json("run", "run.yaml", "--touch")["steps"]
     assert {one["reason"] for one in found if one["outcome"] == "recorded"} == {"outputs of run-000001"}
+
+
+def test_the_last_run_is_one_with_the_same_parameters(weft):
+    weft("run", "run.yaml", "-p", "word=b")
+    weft("run", "run.yaml")
+    weft("sweep", "run.yaml", "-p", "word=c,d")
+    (weft.folder / "run.yaml").write_text(EDITED.replace("{word: a}", "{word: a, unused: 1, id: '{{PF_RUN_ID}}'}"))
+    found = weft.json("run", "run.yaml", "--touch", "--target", "fetch")["steps"]
+    assert [(one["outcome"], one["reason"]) for one in found] == [("recorded", "outputs of run-000002")]
+    outputs = weft.json("run", "run.yaml")["run"]["outputs"]
+    assert (weft.folder / outputs["fetch.pages"]).read_text() == "a\n"
+
+
+def test_outputs_of_other_parameters_are_taken_only_of_a_named_run(weft):
+    weft("run", "run.yaml", "-p", "word=b")
+    (weft.folder / "run.yaml").write_text(EDITED)
+    _, err = weft("run", "run.yaml", "--touch", code=7)
+    assert "no run of words has succeeded with these parameters; in run-000001, the last one, " in err
+    assert 'fetch.word was "b" and is "a"; nothing is recorded' in err
+    assert "--touch=run-000001" in err
+    assert plan(weft)["fetch"] == "run"
+    weft("run", "run.yaml", "--touch=1")
+    assert plan(weft)["fetch"] == "hit"
 
 
 def test_outputs_of_other_items_are_left_out(weft):

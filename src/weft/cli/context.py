@@ -43,6 +43,8 @@ class CommandContext(Struct):
     color: str = "auto"
     hint: str = ""
     """The next command to type after an interrupt."""
+    follows: bool = False
+    """Whether the command only follows what goes on without it: an interrupt is its usual end and no error."""
     words: Sequence[str] = ()
     """The words of the command line."""
     begun: Callable[[CommandContext, Path], None] | None = None

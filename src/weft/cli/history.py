@@ -77,6 +77,7 @@ def logs(
     run, step, attempt = named.run, named.step, named.attempt
     service = service_of(context, where)
     found, same = _fixed(service, target)
+    context.follows = follow
     if follow and run != found.id:
         context.say(f"following {found.id}{f' ({clean(found.name)})' if found.name else ''}")
 

@@ -153,7 +153,10 @@ def _run(words: list[str], context: CommandContext | None) -> int:
     except WeftError as error:
         code = report(error, context, as_json=as_json)
     except KeyboardInterrupt:
-        report(RunCancelledError("interrupted", hint=context.hint), context, as_json=as_json)
+        if not context.follows:
+            report(RunCancelledError("interrupted", hint=context.hint), context, as_json=as_json)
+        elif context.hint:
+            context.say(context.hint)
         raise
     except BrokenPipeError:
         drop_output()  # the reader of stdout has closed it

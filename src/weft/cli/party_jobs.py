@@ -200,6 +200,7 @@ def logs(
         return [_log_file(one) for one in found["logs"]], found["active"]
 
     view = LogView(tail, as_json, timestamps)
+    context.follows = follow
     printed = print_logs(look, context.out, view, follow=follow, pause=context.pause, say=context.say)
     if not printed and tail != 0:
         context.say(f"{target} has printed nothing at this party")

@@ -24,6 +24,7 @@ def watch(run: str, /, *, as_json: AsJson = False, where: Where, context: Given)
         jobs=found.folder if found.of_jobs else None,
     )
     options = where_options(context, where)
+    context.follows = True
     context.hint = f"The run goes on. Its state: weft show {found.id}{options}"
     with progress:
         for record in service.watch(found.id, lambda: context.pause(POLL_S)):

@@ -22,7 +22,10 @@ _SHOWN = 60
 
 
 class FilePosition(Struct, frozen=True, order=True, gc=False):
-    """A position in a file; both numbers count from 1. `file` is empty for the file that is being read."""
+    """A position in a file; both numbers count from 1. `file` is empty for the file that is being read.
+
+    For what stands in no file, `file` says what it is, and both numbers are 0.
+    """
 
     line: int
     column: int
@@ -84,7 +87,8 @@ class Problems:
             lines = [message, *_indented(hint)]
             for problem in others:
                 file = problem.mark.file or self.file
-                where = f"{file}:{problem.mark.line}:{problem.mark.column}: " if file else ""
+                place = f":{problem.mark.line}:{problem.mark.column}" if problem.mark.line else ""
+                where = f"{file}{place}: " if file else ""
                 at = f"{problem.path}: " if problem.path else ""
                 lines += [f"{where}{at}{problem.message}", *_indented(problem.hint)]
             message = "\n".join(lines)

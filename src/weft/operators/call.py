@@ -157,6 +157,10 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     """Whether the command, or a process that it speaks for, was killed while the kernel killed for lack of memory."""
     shell_only: tuple[str, ...] = ()
     """Variables too long for an environment: only the command's own shell has them."""
+    killed: int = 0
+    """How many processes still ran after the end of the command, and were ended, without those that they had started;
+    0 if that is not known.
+    """
     opened: OpenedFiles | None = None
     """What a traced command opened; None if that is not known."""
 
@@ -300,6 +304,7 @@ def _result(spec: CommandSpec, frame: Mapping[str, Any]) -> CommandResult:
         log_error=os.strerror(frame["log_errno"]) if frame["log_errno"] else "",
         out_of_memory=frame["oom"],
         shell_only=tuple(_too_long(spec.env)),
+        killed=frame["killed"],
         opened=_opened(frame["opened"]),
     )
 

@@ -20,6 +20,7 @@ from weft.durability.journal import JOURNAL, FileJournal
 from weft.durability.resume import FinishedTask, Plan, plan_resume
 from weft.durability.values import plan_values
 from weft.engine.tuning import Tuning
+from weft.graph.order import reachable
 from weft.model.errors import ConflictError, DiskFullError, NotFoundError, WeftError
 from weft.model.ids import item_name
 from weft.runs.active import ActiveRun, RunEvents, Stack
@@ -144,45 +145,78 @@ def resume_files(
         copies=copies,
         mirror=mirror,
     )
-    finished = _finished(before, run, again)
-    if finished:
+    finished, lost = _finished(before, run, again)
+    _tell_of_old_outputs(before, run, finished, events.note)
+    if finished or lost:
         with host.results(events.note) as results:
-            _tell_of_edited_scripts(before, finished, named(), results, events.note)
+            _tell_of_edited_scripts(before, finished, lost, named(), results, events.note)
     continue_clock(session, run.plan)
     run.start(session)
     return run
 
 
-def _finished(before: RunRecord, run: ActiveRun, again: Collection[str]) -> list[StepRecord]:
-    """Return the steps of a resumed run that have finished, at least for an item, and do not run again."""
+def _finished(before: RunRecord, run: ActiveRun, again: Collection[str]) -> tuple[list[StepRecord], list[StepRecord]]:
+    """Return the steps of a resumed run that have finished, at least for an item: those that do not run again, and
+    those that do since their output is gone.
+    """
     plan = run.plan
     assert plan is not None
     gone = {plan.vertices[vertex].step for vertex, _ in plan.gone}
-    left_out = {*again, *gone, *final_steps(run.spec.graph)}
-    done = _done(before)
-    return [step for step in before.steps if step.name in done and step.name not in left_out]
+    left_out = {*again, *final_steps(run.spec.graph)}
+    done = [step for step in before.steps if step.name in _done(before) and step.name not in left_out]
+    return [step for step in done if step.name not in gone], [step for step in done if step.name in gone]
+
+
+def _tell_of_old_outputs(
+    before: RunRecord, run: ActiveRun, finished: Sequence[StepRecord], note: Callable[[str], None]
+) -> None:
+    """Note the finished steps after those that make an output anew: they do not run again for it."""
+    plan = run.plan
+    assert plan is not None
+    for name in dict.fromkeys(plan.vertices[vertex].step for vertex, _ in plan.gone):
+        begin = {vertex for vertex, _ in plan.gone if plan.vertices[vertex].step == name}
+        after = {plan.vertices[id].step for id in reachable(plan.graph, begin, down=True) if id in plan.vertices}
+        if kept := [step.name for step in finished if step.name in after]:
+            keep = "keeps what it" if len(kept) == 1 else "keep what they"
+            mixed = f"if the new one differs, {before.id} mixes both"
+            note(
+                f"{_some(kept)} {keep} made of the old output of {name}: {mixed}; "
+                f"to make all of it anew: weft run {shlex.quote(shown_path(before.file))}"
+            )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _tell_of_edited_scripts(
     run: RunRecord,
     steps: Sequence[StepRecord],
+    lost: Sequence[StepRecord],
     named: Mapping[str, CommandFiles],
     results: ResultCache,
     note: Callable[[str], None],
 ) -> None:
-    """Note the files that finished steps used and that have changed since, as they do not run again for them."""
+    """Note the files that finished steps used and that have changed since: `steps` do not run again for them, and
+    `lost` ones run again for another reason.
+    """
     try:
-        edited = edited_files(run, steps, named, results)
+        edited = edited_files(run, [*steps, *lost], named, results)
     except WeftError as error:
         note(f"whether files of finished steps have changed is not known: {error.message}")
         return
+    again = {step.name for step in lost}
     for file, names in edited.items():
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        used_by = f"{', '.join(names[:_MOST_NAMES])}{more}"
-        note(
-            f"{shown_path(file)} has changed since {used_by} used it, and {run.id} goes on with the earlier result; "
-            f"for a new one: weft run {shlex.quote(shown_path(run.file))}"
-        )
+        if anew := [name for name in names if name in again]:
+            what = "is run again with it" if len(anew) == 1 else "are run again with it"
+            note(f"{shown_path(file)} has changed since {_some(anew)} used it, and {_some(anew)} {what} as it is now")
+        if kept := [name for name in names if name not in again]:
+            on = f"{run.id} goes on with the earlier result"
+            note(
+                f"{shown_path(file)} has changed since {_some(kept)} used it, and {on}; "
+                f"for a new one: weft run {shlex.quote(shown_path(run.file))}"
+            )
 
 
 def shown_path(file: str) -> str:

@@ -552,8 +552,9 @@ class RunService:
     def touch(self, source: PlannableSource, run: str) -> list[TouchedStep]:
         """Record the outputs of an earlier run as the results of steps as they are now; nothing runs.
 
-        `run` is by default ("") the run of the whole pipeline that has succeeded last. NotFoundError: there is none.
-        ConflictError: it is active, or an output of it is missing. UsageError: training jobs have no results,
+        `run` is by default ("") the run of the whole pipeline that has succeeded last with the same parameters.
+        NotFoundError: none has succeeded. ConflictError: none has these parameters, it is active, or an output of it is
+        missing. UsageError: training jobs have no results,
         or `run` is no run of a pipeline.
         """
         from weft.runs.foreseeing import touch_run

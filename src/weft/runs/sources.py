@@ -56,6 +56,11 @@ class PlannableSource(RunSource, Protocol):
         ...
 
     @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters of a run as its description has them, with `{{PF_RUN_ID}}` for its id."""
+        ...
+
+    @property
     def warnings(self) -> Sequence[str]:
         """Warnings for the user, before a run."""
         ...

@@ -111,7 +111,7 @@ class RecordMaker:
         self._hits: set[str] = set()
         self._failures: dict[str, str] = {}  # the last failure of each step
         self._failed: list[str] = []
-        self._broken: set[str] = set()  # the steps of which a task failed by itself
+        self._broken: set[tuple[str, int]] = set()  # the tasks of which an attempt failed by itself
         self._cancels: list[TaskCancelRequested] = []
 
     def take(self, item: RecordedTick | KnownMessage | Record) -> list[Record]:
@@ -354,11 +354,16 @@ class RecordMaker:
         return [replace(record, index=event.index, attempt=attempt)]
 
     def _cancel_asked(self, event: TaskCancelRequested) -> None:
-        """Store why tasks are cancelled by their user; it is told only if they fail, and not if they ended before."""
+        """Store why tasks are cancelled by their user; it is told only if they fail, and not if they ended before.
+
+        An earlier attempt of a task that has not ended does not count any more.
+        """
         self._cancels.append(event)
         name = self._name(event.vertex)
         what = f"{self._item(event.vertex, event.lo)} " if event.vertex in self._wide else ""
         self._failures[name] = shortened(f"{what}{BY_USER}{event.reason}")
+        if name not in self._ended and event.hi - event.lo == 1:  # of several, some may have failed for good
+            self._broken.discard((event.vertex, event.lo))
 
     def _cancelled(self, vertex: str, index: int) -> str:
         """Return the message of a task that its user has cancelled; "" for others."""
@@ -367,7 +372,8 @@ class RecordMaker:
 
     def _ended_by_user(self, name: str) -> bool:
         """Return whether a failed step failed by nothing but a cancel of its user."""
-        return name not in self._broken and any(self._name(cancel.vertex) == name for cancel in self._cancels)
+        broken = any(self._name(vertex) == name for vertex, _ in self._broken)
+        return not broken and any(self._name(cancel.vertex) == name for cancel in self._cancels)
 
     def _failure(self, time: float, event: Failed, items: list[Record]) -> Failed | None:
         """Store the failure of a task and add its record to `items`; return it if the step has one task only."""
@@ -381,7 +387,7 @@ class RecordMaker:
         elif message:
             wide = event.vertex in self._wide
             self._failures[name] = shortened(event.message.removeprefix("step ")) if wide else message
-            self._broken.add(name)
+            self._broken.add((event.vertex, event.index))
         if event.status is not None:
             self._exit[name] = event.status
         if launch is None:

@@ -1,13 +1,13 @@
 """The content of results, kept once: files named by their digest, and put in place on request.
 
 A `ContentStore` lies on the file system of the artifacts, so that a file takes no second room where possible. A file is
-put in place as a clone that shares blocks until one side is written (if the file system can do that). Without clones a
-small artifact is copied, so that no change of one run's files reaches another run or the store. Of a large artifact the
-files get a second name and are made read-only; a change in spite of that is found at the next use. A user who may write
-read-only files (root) always gets copies.
+put in place as a clone that shares blocks until one side is written (if the file system can do that). Without clones
+an artifact is copied, so that no change of one run's files reaches another run or the store. Of a very large artifact
+the files get a second name and are made read-only; a change in spite of that is found at the next use. A user who may
+write read-only files (root) always gets copies.
 
 The folder is closed to other users. An artifact is put in place without the permissions that its step took away from
-it; those taken away from something in a folder are taken away from the folder.
+it; those taken away from something in a folder are taken away from the folder and all that is in it.
 
 `lock` is shared by stores and takes of content, and exclusive for the removal of unreferenced content.
 """
@@ -58,9 +58,11 @@ _NO_CLONES: Final = frozenset(
 )
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES})
 _SHOWN: Final = 200
-COPIED_BYTES: Final = 16 << 20
-COPIED_FILES: Final = 256
-"""An artifact of at most so many bytes and files is copied, not shared: that takes a tenth of a second."""
+COPIED_BYTES: Final = 1 << 30
+COPIED_FILES: Final = 10_000
+"""An artifact of at most so many bytes and files is copied, not shared: that takes up to a few seconds, and what a step
+copies of it can be changed.
+"""
 SHARED: Final = ", through another name of it"
 """The end of the reason for a changed file that runs share."""
 
@@ -262,7 +264,7 @@ class ContentStore:
         finally:
             os.close(parent)
 
-    def _put(self, digest: str, name: str | bytes, parent: int, *, share: bool, hidden: int = 0) -> None:
+    def _put(self, digest: str, name: str | bytes, parent: int, *, share: bool, hidden: int) -> None:
         if digest[0] != FOLDER:
             self._put_file(digest, name, parent, share=share, hidden=hidden)
             return
@@ -273,7 +275,7 @@ class ContentStore:
                 if item.digest[0] == LINK:
                     os.symlink(item.target, item.name, dir_fd=folder)
                 else:
-                    self._put(item.digest, item.name, folder, share=share)
+                    self._put(item.digest, item.name, folder, share=share, hidden=hidden)
                     if item.digest[0] != FOLDER:
                         self._trust_for_now(os.stat(item.name, dir_fd=folder, follow_symlinks=False), item.digest)
         finally:
@@ -475,6 +477,27 @@ def _hidden(modes: Collection[int]) -> int:
     group = all(mode & stat.S_IRGRP for mode in modes)
     others = all(mode & stat.S_IROTH for mode in modes)
     return (0 if group else stat.S_IRWXG) | (0 if others else stat.S_IRWXO)
+
+
+def read_only_file(path: str, *, shared: bool = False, most: int = COPIED_FILES) -> str:
+    """Return a read-only file at or below a path, the first of `most`, or "".
+
+    With `shared`, only one that has another name: the form in which runs share very large artifacts.
+    """
+    todo = [path]
+    for _ in range(most):
+        if not todo:
+            break
+        place = todo.pop()
+        try:
+            about = os.lstat(place)
+            if stat.S_ISDIR(about.st_mode):
+                todo += [f"{place}/{name}" for name in os.listdir(place)]
+            elif stat.S_ISREG(about.st_mode) and not about.st_mode & stat.S_IWUSR and about.st_nlink > shared:
+                return place
+        except OSError:  # it goes away meanwhile, or is closed to this user
+            continue
+    return ""
 
 
 def _create(name: str | bytes, mode: int, parent: int | None) -> int:

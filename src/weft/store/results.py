@@ -245,7 +245,7 @@ class ResultCache:
         for name, path in recipe.scopes:
             digest = str(files.newest([path])) if recipe.mode == PADDLEFLOW else files.of(path)
             if digest in (ABSENT, "-1"):
-                what = "fs_scope names" if ":" in name else "the command runs"
+                what = "fs_scope names" if ":" in name else "the command names"
                 raise NotFoundError(f"{what} {name}, but {path} does not exist")
             dynamic[f"file {name}"] = digest
         self.bytes_read += files.bytes_read
@@ -363,7 +363,10 @@ class ResultCache:
         """Return why there is no result of a step: the first difference to the nearest kept one."""
         near = self._near(recipe, leaves)
         if not near:
-            return Why("no result of it is kept: it never ran to a good end with a cache, or its results were removed")
+            said = (
+                "it never ran to a good end with a cache, its results were removed, or the message of its run says why"
+            )
+            return Why(f"no result of it is kept: {said}")
         near = [replace(entry, leaves=_named(entry.leaves)) for entry in near]
         listings: dict[str, dict[bytes, str]] = {}
         counts = [len(unlike(entry.leaves, leaves)) for entry in near]
@@ -456,6 +459,9 @@ class ResultCache:
         # What the command names and was not there at the look-up, an earlier attempt of the step may have made.
         scopes = [scope for scope in recipe.scopes if f"file {scope[0]}" in claim.leaves]
         recipe = replace(recipe, scopes=scopes)
+        gone = next((name for name, path in scopes if not os.path.lexists(path)), "")
+        if gone:
+            return f"{gone}, which it reads, was there when it began and is gone"
         now = self.key(recipe)
         if now.key != claim.key:
             return f"what it reads changed while it ran: {self.differences(claim.leaves, now.leaves)[0]}"

@@ -65,6 +65,8 @@ LOOKING_S = 0.25
 """Seconds between two searches for orphans while a tree ends."""
 OWNER_S = 1.0
 """Seconds between two checks of the owner, on systems that do not report its end."""
+SETTLING_S = 0.2
+"""The seconds in which processes end that end with their command, such as `tee` behind it."""
 KILLING_S = 5.0
 """Seconds that SIGKILL may take before the guardian gives up on a process that hangs in the kernel."""
 UNDOING_S = 20.0
@@ -794,6 +796,8 @@ class CommandWatch:
         self.cpu_s = 0.0
         self.memory = 0
         self.left = 0
+        self.killed = 0
+        self.behind: set[int] = set()
         self.reaped = False
         self.asked: set[tuple[int, str]] = set()
         self.poll = select.poll()
@@ -803,7 +807,8 @@ class CommandWatch:
 
     def run(self, command: int, opened: Any) -> None:
         """Return when no process of the command is left, or only processes that cannot be ended; `left` is their
-        number. `opened` is as for `start`.
+        number. `opened` is as for `start`. `killed` counts what the command has left running and did not end by itself,
+        without what that had started.
         """
         self.command, self.opened = command, opened
         if opened is not None:
@@ -819,7 +824,11 @@ class CommandWatch:
             if not self.why:
                 if self.timeout_s is not None:
                     wait_s = min(wait_s, self.begun + self.timeout_s - now)
+            elif self.why == "exit" and self.after_s is None and now < self.begun + self.wall_s + SETTLING_S:
+                wait_s = self.begun + self.wall_s + SETTLING_S - now
             elif not kill_at:
+                if self.why == "exit" and self.after_s is None:
+                    self.behind = {row.pid for row in children(os.getpid()) if row.alive}
                 grace_s = self.grace_s if self.after_s is None or self.why != "exit" else self.after_s
                 kill_at, give_up_at = now + grace_s, now + grace_s + KILLING_S
                 if not self.end:
@@ -878,6 +887,8 @@ class CommandWatch:
             self.reaped = True
             self.cpu_s += used.ru_utime + used.ru_stime
             self.memory = max(self.memory, used.ru_maxrss * RSS_BYTES)
+            if pid in self.behind and status:
+                self.killed += 1
             if pid == self.command:
                 self.exit = os.waitstatus_to_exitcode(status)
                 self.wall_s = time.monotonic() - self.begun
@@ -1096,6 +1107,7 @@ def guard(control: int, owner: OwnerProcess, post: GuardianState) -> dict[str, A
         "cpu_s": watch.cpu_s,
         "memory": watch.memory,
         "left": watch.left,
+        "killed": watch.killed,
         "log_start": log.start,
         "log_bytes": log.taken,
         "dropped": log.dropped,

@@ -389,6 +389,27 @@ def test_logs_can_be_followed_to_the_end_of_the_run(weft, tmp_path):
     assert weft.pauses == []
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["logs", "1", "-f"], ""),
+        (["watch", "1"], "The run goes on. Its state: weft show run-000001\n"),
+    ],
+)
+def test_an_interrupt_is_the_usual_end_of_what_only_follows_a_run(weft, tmp_path, words, said):
+    folder = RunFolder.create(StateRoot(tmp_path / ".weft"), "run-000001")
+    folder.describe(steps=["a"])
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    weft.pauses = [interrupt]
+    assert weft(*words) == 130
+    assert "interrupted" not in weft.err
+    assert weft.err.endswith(said)
+    folder.release()
+
+
 def test_story_of_an_ended_run(weft):
     weft("run", "run.yaml")
     assert weft("story", "1/train") == 0

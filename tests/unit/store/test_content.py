@@ -1,6 +1,7 @@
 """The content of results: kept once, put in place, verified, and swept."""
 
 import os
+import shutil
 import stat
 from contextlib import closing
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from weft.model.errors import DiskFullError, ForbiddenError, NotFoundError
-from weft.store.content import COPIED_FILES, ContentStore
+from weft.store import content
+from weft.store.content import ContentStore
 from weft.store.entries import CachedOutput, CacheIndex
 from weft.store.folders import OpenFolders
 
@@ -117,8 +119,11 @@ def test_a_shared_file_is_read_only(tmp_path, index, artifact):
 
 
 @pytest.mark.parametrize("name", ["a", ""])
-def test_a_small_artifact_is_copied_so_that_no_edit_reaches_another_run(tmp_path, index, artifact, name):
+@pytest.mark.parametrize("files", [0, 300])
+def test_an_artifact_is_copied_so_that_no_edit_reaches_another_run(tmp_path, index, artifact, name, files):
     store = ContentStore(tmp_path / "cas", index, share=True)
+    for number in range(files):
+        (artifact / f"more-{number}").write_text("")
     edited = artifact / "a"
     output = store.keep(str(artifact / name))
     put(store, output, str(tmp_path), f"{tmp_path}/x")
@@ -132,10 +137,22 @@ def test_a_small_artifact_is_copied_so_that_no_edit_reaches_another_run(tmp_path
     assert (tmp_path / "y" / "a" if not name else tmp_path / "y").read_text() == "one"
 
 
-def test_many_small_files_are_not_copied(tmp_path, index):
+def test_a_large_file_is_copied_so_that_a_step_can_change_its_copy_of_it(tmp_path, index):
+    large = tmp_path / "db"
+    with large.open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    store = ContentStore(tmp_path / "cas", index, share=True)
+    put(store, store.keep(str(large)), str(tmp_path), f"{tmp_path}/again")
+    for path in (large, tmp_path / "again"):
+        assert stat.S_IMODE(shutil.copy(path, tmp_path / "copy") and (tmp_path / "copy").stat().st_mode) & 0o200
+        (tmp_path / "copy").unlink()
+
+
+def test_very_many_files_are_not_copied(tmp_path, index, monkeypatch):
+    monkeypatch.setattr(content, "COPIED_FILES", 8)
     folder = tmp_path / "many"
     folder.mkdir()
-    for number in range(COPIED_FILES + 1):
+    for number in range(9):
         (folder / str(number)).write_text(str(number))
     store = ContentStore(tmp_path / "cas", index, share=True)
     put(store, store.keep(str(folder)), str(tmp_path), f"{tmp_path}/x")
@@ -235,6 +252,7 @@ def test_what_a_step_hides_from_other_users_stays_hidden(store, tmp_path, file_m
     assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
     put(store, output, str(tmp_path), f"{tmp_path}/copy")
     assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) & 0o77 == found
+    assert (tmp_path / "copy" / "key").stat().st_mode & 0o77 & ~file_mode == 0, "a copy of the file stays hidden too"
     assert stat.S_IMODE((source / "key").stat().st_mode) & 0o77 == file_mode & 0o77
     single = store.keep(str(source / "key"))
     put(store, single, str(tmp_path), f"{tmp_path}/single")

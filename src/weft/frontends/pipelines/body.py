@@ -42,9 +42,11 @@ from weft.frontends.pipelines.templates import as_text, go_text
 from weft.graph.task import does_prepare, pass_gate, prepares, resolve
 from weft.model.errors import DiskFullError, RunCancelledError, TaskError, WeftError
 from weft.model.ids import loop_item
+from weft.model.patterns import late_pattern
 from weft.model.program import Program, Style
-from weft.operators.call import run_command
+from weft.operators.call import last_lines, run_command
 from weft.operators.looking import code_in, looks_in
+from weft.store.content import read_only_file
 from weft.store.folders import make_folders, remove_at, safe_open
 from weft.store.limits import limit_advice
 from weft.store.opened import OpenedFiles, changed_since, opened_where
@@ -78,6 +80,9 @@ MAX_CONTENT_BYTES = 1024
 """The largest artifact in bytes that a loop or a condition reads."""
 
 _LONGEST_ERROR = 8_192
+_DENIAL = late_pattern(r"(?i)permission denied|read-?only")
+_DENIALS = 1000
+"""The last lines of a log in which a denied permission is looked for."""
 _OWN_PREFIX = "WEFT_"
 _OF_ANOTHER_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL", "PYTHONHOME", "__PYVENV_LAUNCHER__"})
 
@@ -153,7 +158,11 @@ def run_step(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
         spoilt = result.pop("spoilt", "") if isinstance(result, dict) else ""
         warnings += result.pop("warnings", ()) if isinstance(result, dict) else ()
         warnings += _shortfalls(ctx, own, outputs, result)
-    except BaseException:
+        if denied := _denied(own["log"], values.inputs):
+            warnings.append(denied)
+    except BaseException as error:
+        if isinstance(error, TaskError) and (denied := _denied(own["log"], values.inputs, outputs)):
+            error.hint = f"{denied}. {error.hint}"
         # On a cluster this attempt may outlive its node's connection, while another one works in the same place.
         if not os.path.lexists(os.path.join(logs, f"{log}.{attempt + 1}.log")):
             put_aside(own["cwd"], outputs)
@@ -260,6 +269,12 @@ def _shortfalls(ctx: TaskContext, own: Mapping[str, Any], outputs: Sequence[str]
         warnings += _publish(ctx.params[PUBLISH], outputs, own["name"])
     if report.get("log_error"):
         warnings.append(f"its log is not complete: {result['log_error']}")
+    if left := report.get("killed", 0):
+        what = "1 process of it still ran" if left == 1 else f"{left} processes of it still ran"
+        warnings.append(
+            f"{what} when its command had ended, and {'was' if left == 1 else 'were'} killed: "
+            "to let them finish, end the command with wait, else end them in it"
+        )
     lost = (
         "is too long for an environment"
         if "kind" in own
@@ -267,6 +282,22 @@ def _shortfalls(ctx: TaskContext, own: Mapping[str, Any], outputs: Sequence[str]
     )
     warnings += [f"{key} {lost}" for key in report.get("shell_only", ())]
     return warnings
+
+
+def _denied(log: str, inputs: Mapping[str, Sequence[str]], made: Sequence[str] = ()) -> str:
+    """Return what to write in a step that could not change its copy of an input, since runs share that one read-only.
+
+    It is told by its log, or by a read-only file among what it has `made`. "" if it could.
+    """
+    found = [path for paths in inputs.values() for path in paths if read_only_file(path, shared=True)]
+    if not found:
+        return ""
+    if not any(map(read_only_file, made)) and not any(map(_DENIAL.search, last_lines(Path(log), count=_DENIALS))):
+        return ""
+    return (
+        f"{found[0]} is so large that runs share it read-only, and cp keeps that mode in a copy: "
+        "to change a copy, write cp --no-preserve=mode, or chmod -R u+w after it"
+    )
 
 
 def _surround(own: dict[str, Any], env: Mapping[str, str], step: str) -> list[str]:

@@ -26,16 +26,17 @@ from weft.frontends.pipelines.compiler import (
     scoped_parts,
 )
 from weft.frontends.pipelines.kinds import load_kind
-from weft.frontends.pipelines.language import walk
+from weft.frontends.pipelines.language import Step, walk
 from weft.frontends.pipelines.notices import hopeless_mounts, notes, unbound
 from weft.frontends.pipelines.options import part_asked_for, refreshed_vertices
 from weft.frontends.pipelines.resolved import REPEAT, ResolvedStep
 from weft.frontends.pipelines.resolved import RunIdentity as RunOf
 from weft.frontends.pipelines.secrets import hold_secrets
 from weft.frontends.pipelines.states import PROJECTION
-from weft.frontends.pipelines.templates import SYSTEM_VARIABLES, find
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, SYSTEM_VARIABLES, find
 from weft.graph.spec import CacheSpec, CommandFiles, RunSpec
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError, UsageError
+from weft.model.patterns import late_pattern
 from weft.model.records import as_dict
 from weft.store.folders import make_folders
 from weft.store.places import OUTPUTS, why_no_outputs
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 NOWHERE: Final = RunDirectories(Path("logs"), Path("processes"))
 """The folders of a run that is only planned."""
+_ITEM_VARIABLE = late_pattern(rf"\$(?:{LOOP_ARGUMENT}\b|\{{{LOOP_ARGUMENT}\b[^}}]*\}})")
 Work = TypeVar("Work", bound="PipelineWork")
 """The key of `run.json` with the URL and the key of a run whose machines share no folder."""
 CODE: Final = "code"
@@ -104,6 +106,7 @@ def compile_loaded(loaded: PipelineWork, run_id: str, place: RunDirectories) -> 
                 settings=_settings_of_kinds(loaded),
             ),
             *_shadowed(loaded.pipeline),
+            *_without_item(loaded.pipeline),
         ],
         unbound(nodes),
         hopeless_mounts(chosen) if around.mounts else [],
@@ -119,6 +122,39 @@ def _shadowed(pipeline: Pipeline) -> list[str]:
         for parameter in step.parameters
         if parameter in SYSTEM_VARIABLES
     ]
+
+
+def _without_item(pipeline: Pipeline) -> list[str]:
+    """Return which components name the item of a loop, but an enclosing dag loops in their place: they have none."""
+    found = []
+    known: dict[str, Component] = {}
+    for name, component in walk({**pipeline.entry_points, **pipeline.post_process}):
+        known[name] = component
+        above = [name[:at] for at, char in enumerate(name) if char == "."]
+        looping = next((dag for dag in reversed(above) if known[dag].loop is not None), "")
+        if component.loop is not None or not looping or pipeline.disabled_names & {*above, name}:
+            continue
+        if said := _names_item(component):
+            first = ".".join(name.split(".")[: looping.count(".") + 2])
+            down = "" if first == name else f", and hand it down to {name} by {{{{{PARENT}.item}}}}"
+            item = f"{{{{{PARENT}.{LOOP_ARGUMENT}}}}}"
+            found.append(
+                f"{name}: {said} is empty there, since not it but the dag {looping} loops; to have the item, write "
+                f"in {first}  parameters: {{item: '{item}'}}{down}, and in its place {{{{item}}}}"
+            )
+    return found
+
+
+def _names_item(component: Component) -> str:
+    """Return how a component names the item of its loop, "" if it does not. Its parameters may."""
+    texts = [component.condition.value]
+    if isinstance(component, Step):
+        texts += [component.shell_text.value, *(text.value for text in component.env.values())]
+        texts += [text.value for text in component.option_texts]
+        own = _ITEM_VARIABLE.search(component.shell_text.value)
+        if own is not None and LOOP_ARGUMENT not in component.env:
+            return own.group()
+    return next((one.text for text in texts for one in find(text) if not one.step and one.name == LOOP_ARGUMENT), "")
 
 
 def place_of(loaded: PipelineWork, folder: Path) -> RunDirectories:
@@ -448,7 +484,7 @@ def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any
     return {
         **({} if profile is None else {PROFILE_OF_RUN: as_dict(profile)}),
         "file": os.path.abspath(loaded.file),
-        "parameters": _parameters(loaded.pipeline, compiled.nodes),
+        "parameters": parameters_of(loaded.pipeline, compiled.nodes),
         "steps": compiled.steps,
         "outputs": planned_outputs(compiled.nodes),
         "text": loaded.origin.text,
@@ -462,7 +498,7 @@ def about_run(loaded: PipelineWork, compiled: CompiledPipeline) -> dict[str, Any
     }
 
 
-def _parameters(pipeline: Pipeline, nodes: Sequence[Node]) -> dict[str, Any]:
+def parameters_of(pipeline: Pipeline, nodes: Sequence[Node]) -> dict[str, Any]:
     """Return the parameters of steps, and those of a dag with dynamic items and of what is in it, as far as they are
     known before its steps are.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from weft.documents.problems import Problems, choices, show
+from weft.documents.problems import FilePosition, Problems, choices, show
 from weft.frontends.pipelines.check import check, parse_pipeline
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.language import PIPELINE_FILE, Component, Dag, Mount, walk
@@ -130,7 +130,7 @@ def _overridden(key: str, parameter: ParameterDefinition, given: object) -> Para
             value = number_from_text(value)
     except ValueError as error:
         raise UsageError(f"parameter {show(key)}: {error}, is {show(str(given))}") from None
-    return replace(parameter, value=value)
+    return replace(parameter, value=value, mark=FilePosition(0, 0, f"parameter {key} of the run"))
 
 
 def _unknown(key: str, pipeline: Pipeline) -> UsageError:

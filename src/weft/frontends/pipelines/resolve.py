@@ -541,7 +541,7 @@ class _Resolver:
         except ValueError as error:
             raise PipelineError(
                 f"{error} (type {parameter.kind}), but {show(value)} is {show(str(resolved))} in this run",
-                file=self.pipeline.file,
+                file=parameter.mark.file or self.pipeline.file,
                 line=parameter.mark.line,
                 column=parameter.mark.column,
                 path=parameter.path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from weft.frontends.pipelines import layout
+from weft.frontends.pipelines.templates import RUN_ID
 from weft.frontends.pipelines.work import PipelineWork
 from weft.graph.spec import StepInputs
 
@@ -50,6 +52,13 @@ class Loaded(PipelineWork, frozen=True, dict=True):
     def warnings(self) -> list[str]:
         """Warnings for users before the run."""
         return self.preview.warnings
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the steps of a run, each as `STEP.NAME`."""
+        text = json.dumps(layout.parameters_of(self.pipeline, self.preview.nodes))
+        found: dict[str, Any] = json.loads(text.replace(FIRST_RUN, f"{{{{{RUN_ID}}}}}"))
+        return found
 
     # ------------------------------------------------------------------------------------- the source of a run
 

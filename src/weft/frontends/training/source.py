@@ -116,6 +116,11 @@ class TrainingSource(Struct, frozen=True, dict=True):
         return [group.vertex for group in groups_of(self.files)]
 
     @property
+    def parameters(self) -> Mapping[str, Any]:
+        """None: what is in a file of jobs has no parameters."""
+        return {}
+
+    @property
     def warnings(self) -> Sequence[str]:
         """Warnings for the user before a run."""
         late = [job.name for job in self.files.jobs if self.options.spread and _whole_gang(job) is not job]

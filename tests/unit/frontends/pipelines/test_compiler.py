@@ -351,6 +351,55 @@ def test_a_failed_attempt_leaves_the_outputs_of_a_later_one(tmp_path, later):
     assert Path(f"{output}.incomplete").exists() != later
 
 
+@pytest.mark.parametrize(
+    ("command", "end", "told"),
+    [
+        ("cp -p {data} {output}", 1, True),
+        ("cp -p {data} work; echo 'cannot create work: Permission denied'", 1, True),
+        ("echo 'attempt to write a readonly database'", 0, True),
+        ("cp -p {data} {output}", 0, False),
+        ("cp --no-preserve=mode {data} {output}", 1, False),
+    ],
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_step_that_cannot_change_its_copy_of_a_shared_input_says_what_to_write(tmp_path, command, end, told, shared):
+    data, output = tmp_path / "data", tmp_path / "output"
+    data.write_text("rows")
+    data.chmod(0o444)
+    if shared:
+        os.link(data, tmp_path / "kept")
+    news: list[str] = []
+    text = f"{command.format(data=data, output=output)}; exit {end}"
+    ctx = attempt_of(tmp_path, text, emit=lambda _, payload: news.append(payload))
+    ctx.params |= {"inputs": {"data": [str(data)]}, "outputs": [str(output)] if "output" in text else []}
+    if end:
+        with pytest.raises(TaskError) as failed:
+            body.run_step(ctx, {})
+        news.append(failed.value.hint)
+    else:
+        body.run_step(ctx, {})
+    said = f"{data} is so large that runs share it read-only" in "".join(news)
+    assert said == (told and shared)
+    assert ("cp --no-preserve=mode" in "".join(news)) == said
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            "sleep 1000 & sleep 1001 &",
+            "2 processes of it still ran when its command had ended, and were killed: "
+            "to let them finish, end the command with wait, else end them in it",
+        ),
+        ("sleep 0.01 & wait", ""),
+    ],
+)
+def test_a_step_is_told_of_its_processes_that_still_ran(tmp_path, command, said):
+    told: list[str] = []
+    body.run_step(attempt_of(tmp_path, command, emit=lambda _, payload: told.append(payload)), {})
+    assert told == ([said] if said else [])
+
+
 def test_what_a_step_that_succeeds_should_have_done(tmp_path, monkeypatch):
     outputs = [str(tmp_path / "out" / name) for name in ("model", "page")]
     told: list[tuple[str, str]] = []

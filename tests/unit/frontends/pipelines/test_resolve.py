@@ -37,6 +37,22 @@ def commands(overrides: Mapping[str, object] | None = None, pipeline: Pipeline =
     return {step.name: str(step.command) for step in steps}
 
 
+def test_a_mistake_in_a_value_given_to_the_run_is_told_of_that_value_and_not_of_the_file():
+    text = """
+name: p
+entry_points:
+  a: {command: "echo {{s}} {{n}}", parameters: {s: text, n: 5}}
+"""
+    with pytest.raises(PipelineError) as one:
+        apply_overrides(parse_pipeline(text, "p.yaml"), {"s": "a{{n}}b"})
+    own = "entry_points.a.parameters.s: `{{n}}`: a parameter cannot be made from another of its own step"
+    assert one.value.message == f"parameter s of the run: {own}"
+    with pytest.raises(PipelineError) as two:
+        apply_overrides(parse_pipeline(text, "p.yaml"), {"s": "a{{n}}b", "a.n": "{{s}}"})
+    assert two.value.message.startswith("parameter a.n of the run: entry_points.a.parameters.n: `{{s}}`: ")
+    assert f"parameter s of the run: {own}" in two.value.message.splitlines()
+
+
 def test_types_survive_whole_templates():
     steps = {step.name: step for step in resolve(PIPELINE, run_id="run-000001", user="ada", root="/data")}
     assert steps["b"].parameters == {"n": 1, "copy": (1, 2), "count": 15}
