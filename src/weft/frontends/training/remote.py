@@ -149,7 +149,8 @@ class RemoteJobs(LocalJobs):
         self._ctx, self._undo_start = ctx, ExitStack()
         self._sockets: Path | None = None
         self._key = (str(ctx.params.get("vertex", ctx.vertex)), ctx.index)
-        self.measures, self._scale, self.node_ip = told.measures, dict(told.scale), told.host
+        self.measures, self.node_ip = told.measures, told.host
+        self.follow_controller(lambda: {"scale": told.scale})
         self.records, self._in_trial = Path(told.records), told.in_trial
         self._ask = asking(ctx)
         self._undo_start.callback(self.memory.close)

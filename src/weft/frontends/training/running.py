@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -127,7 +127,7 @@ class LocalJobs:
         self._resolver = ImageResolver(base, maps, state / IMAGES)
         self._endpoints: dict[str, Endpoints] = {}
         self._network: ReplicaNetwork | None = None
-        self._scale: dict[str, int] = {}
+        self._memo: Callable[[], Any] = lambda: None
         self._undo = ExitStack()
         self._function, self._board = function, tensorboard
         self._board_words: list[str] = []
@@ -386,7 +386,7 @@ class LocalJobs:
             step=self.step,
             host=host,
             ports=ports,
-            scale=self._scale,
+            scale=self.scale,
             records=str(self.records),
             in_trial=self._in_trial,
         )
@@ -403,11 +403,20 @@ class LocalJobs:
 
     # ------------------------------------------------------------------------------------------------- its status
 
+    def follow_controller(self, memo: Callable[[], Any]) -> None:
+        """See `RunHost.follow_controller`: what replicas see of their jobs at their start is what it has decided."""
+        self._memo = memo
+
+    @property
+    def scale(self) -> dict[str, int]:
+        """The numbers of replicas that users have set, by vertex, as the controller knows them now."""
+        memo = self._memo()
+        return {} if memo is None else memo["scale"]
+
     def watch(self, memo: Any) -> list[str]:
         """Write the status of each job and the last events to the folder of the run; return new conditions."""
         if memo is None:
             return []
-        self._scale = memo["scale"]
         told = self._status.take(memo)
         news, self._news[:] = list(self._news), []
         return [*news, *told]
@@ -445,10 +454,28 @@ class LocalJobs:
         decides = not any(type in job.replicas for type in KINDS[job.kind].masters) and group.type != "PS"
         return int(decides), group.most, f"the limits of {about}"
 
-    def wanted(self, step: str) -> int | None:
+    def wanted(self, step: str) -> int:
         """Return the number of replicas of a type that users have asked for last: see `RunHost.wanted`."""
         spec = next(one.spec for one in self._groups.values() if one.vertex == step)
-        return self._scale.get(step, 1 if spec.replicas is None else spec.replicas)
+        return self.scale.get(step, 1 if spec.replicas is None else spec.replicas)
+
+    def together(self, counts: Mapping[str, int]) -> list[Mapping[str, int]]:
+        """Return the replicas of each job that is to be scaled and whose places must be had together: see
+        `RunHost.together`. Those that have succeeded need none; beyond the minimum of a gang each waits for its own.
+        """
+        found: list[Mapping[str, int]] = []
+        memo = self._memo() or {"statuses": {}}
+        for job in self.files.jobs:
+            vertices = self.vertices_of(job.name)
+            if not any(vertex in counts for vertex in vertices.values()):
+                continue
+            ended = memo["statuses"].get(job.name, {}).get("replicas", {})
+            wanted = {vertex: counts.get(vertex, self.wanted(vertex)) for vertex in vertices.values()}
+            least = job.policy.scheduling.min_available if job.policy.scheduling is not None else None
+            if least is None or self.spread or least >= sum(wanted.values()):
+                left = {vertex: ended.get(type, {}).get("succeeded", 0) for type, vertex in vertices.items()}
+                found.append({vertex: max(count - left[vertex], 0) for vertex, count in wanted.items()})
+        return found
 
     def close(self) -> None:
         """Remove the network and the volumes of replicas; a second call does nothing."""
@@ -689,9 +716,9 @@ class LocalJobs:
 
     def _scaled(self, group: ReplicaGroup, index: int) -> TrainingJob:
         """Return the job of a group with the numbers of replicas that users have set; they include this replica."""
-        specs = dict(group.job.replicas)
+        specs, scale = dict(group.job.replicas), self.scale
         for type, spec in specs.items():
-            count = self._scale.get(self._groups[group.job.name, type].vertex, spec.replicas)
+            count = scale.get(self._groups[group.job.name, type].vertex, spec.replicas)
             least = index + 1 if type == group.type else 0
             specs[type] = replace(spec, replicas=max(1 if count is None else count, least))
         return replace(group.job, replicas=specs)

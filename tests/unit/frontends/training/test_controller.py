@@ -369,7 +369,42 @@ def test_a_scale_that_can_never_be_is_undone_with_the_reason():
     cluster.ask()
     assert len(cluster.states("worker")) == 2
     assert cluster.outcome == ""
-    assert ["ScaleRefused", "it needs 9 slots"] in [event[3:] for event in cluster.memo["events"]]
+    assert ["ScaleRefused", "worker=6 is undone: it needs 9 slots"] in [event[3:] for event in cluster.memo["events"]]
+
+
+def test_a_scale_that_can_never_be_leaves_the_replicas_that_have_their_places():
+    cluster = Cluster(job(Chief=1, Worker=2))
+    cluster.gangs["job.gang"] = FakeGang(granted=True, asks=0)
+    cluster.ask()
+    cluster.ask(FakeRequest(SCALE, {"worker": 3}))
+    starts = [task.starts for task in cluster.tasks["worker"]]
+    cluster.ask(FakeRequest(SCALE, {"worker": 6}))
+    for index in (3, 4, 5):
+        cluster.tasks["worker"][index] = cluster.tasks["worker"][index]._replace(state="waiting")
+    cluster.gangs["job.gang"] = FakeGang(granted=True, never=True, reason="it needs 9 slots")
+    cluster.ask()
+    cluster.gangs["job.gang"] = FakeGang(granted=True, asks=0)
+    cluster.ask()
+    assert cluster.states("worker") == ["running"] * 3
+    assert [task.starts for task in cluster.tasks["worker"]][:3] == starts[:3] == [1, 1, 1]
+    assert cluster.outcome == ""
+    assert [event[4] for event in cluster.memo["events"] if event[3] == "ScaleRefused"] == [
+        "worker=6 is undone: it needs 9 slots"
+    ]
+
+
+def test_a_number_that_has_lost_its_places_for_good_gives_way_to_that_of_the_file():
+    cluster = Cluster(job(Chief=1, Worker=1))
+    cluster.gangs["job.gang"] = FakeGang(granted=True, asks=0)
+    cluster.ask()
+    cluster.ask(FakeRequest(SCALE, {"worker": 3}))
+    cluster.ask(FakeRequest(SCALE, {"worker": 4}))
+    cluster.gangs["job.gang"] = FakeGang(never=True, reason="it needs 5 slots")
+    cluster.ask()
+    assert cluster.memo["scale"] == {"worker": 3}
+    cluster.ask()
+    assert cluster.memo["scale"] == {}
+    assert cluster.conditions()["Running"] == "True"
 
 
 def test_workers_of_torch_end_by_themselves_after_the_master():
