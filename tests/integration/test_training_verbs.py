@@ -432,6 +432,21 @@ def test_a_scale_beyond_the_room_is_refused_and_one_within_is_seen_by_each_start
     assert "ScaleRefused" not in str(read_status(place.folder_of()))
 
 
+def test_a_scale_lasts_when_a_cancelled_job_begins_anew(place):
+    place.job(tfjob(Worker=replica(WAITS, 2)))
+    process = place.start("run", "run.yaml")
+    until(lambda: workers_seen(place, "worker", 1), "a worker")
+    assert place.weft("scale", RUN, "worker=3")[0] == 0
+    until(lambda: workers_seen(place, "worker", 2), "the third worker")
+    assert place.weft("cancel", RUN)[0] == 0
+    process.communicate()
+    process = place.start("resume", RUN)
+    assert [until(partial(workers_seen, place, "worker", at, 1), "a worker") for at in (0, 1, 2)] == [3, 3, 3]
+    (place.folder / "go").touch()
+    process.communicate()
+    assert process.returncode == 0
+
+
 def test_a_scale_that_the_machine_has_no_room_for_after_a_resume_is_undone(place):
     (place.folder / "weft.toml").write_text("[queues.default]\ncpu = 1\n")
     place.job(tfjob(Chief=quarter(WAITS), Worker=quarter(WAITS)))

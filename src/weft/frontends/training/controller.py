@@ -51,10 +51,11 @@ PREEMPT: Final = "preempt"
 READMIT: Final = "readmit"
 TUNE: Final = "tune"
 SUCCEEDED_BEFORE: Final = "succeeded_before"
+SCALED_BEFORE: Final = "scaled_before"
 """The requests of users, of the machine and of control vertices. The payload of `SCALE` maps vertices to numbers of
 replicas, that of `PREEMPT` has the run (`by`) that needs the room, that of `TUNE` the `job` that may start now, its
 `replicas` by vertex, and the reason (`because`), and that of `SUCCEEDED_BEFORE` maps jobs that need not run again to
-their status.
+their status. That of `SCALED_BEFORE` has the numbers of an earlier process: those that the controller knows go before.
 """
 TUNED_EVENT: Final = "Tuned"
 """The reason of the event with the choice of a control vertex."""
@@ -279,9 +280,12 @@ def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:
             wanted = {vertex: count for vertex, count in one.payload.items() if vertex in known}
             state = _with_placed(view, state, jobs, wanted)
             state = replace(state, scale={**state.scale, **wanted})
+        elif one.name == SCALED_BEFORE:
+            wanted = {vertex: count for vertex, count in one.payload.items() if vertex in known}
+            state = replace(state, scale={**wanted, **state.scale})
         elif one.name == TUNE and one.payload["job"] not in state.tuned:
             name, wanted = one.payload["job"], one.payload["replicas"]
-            state = replace(state, scale={**state.scale, **wanted}, tuned=(*state.tuned, name))
+            state = replace(state, scale={**wanted, **state.scale}, tuned=(*state.tuned, name))
             event = JobEvent(kind="Normal", reason=TUNED_EVENT, message=one.payload["because"])
             state = _with_event(view, state, name, event)
     return state

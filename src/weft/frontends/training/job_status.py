@@ -188,6 +188,8 @@ class JobStatusFile:
         if unlimited := self._unlimited(job, memo) if status.get("completed_at") is None else {}:
             about["unlimited_restarts"] = unlimited
         own = {group.vertex for group in self._groups.values() if group.job.name == job.name}
+        if scale := {vertex: count for vertex, count in memo.get("scale", {}).items() if vertex in own}:
+            about["scale"] = scale
         latest = sorted(self.reader.latest.copy().items())
         reports = {loop_item(vertex, index): report for (vertex, index), report in latest if vertex in own}
         if job.kind == "TrainJob" and reports:

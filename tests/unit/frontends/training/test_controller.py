@@ -11,7 +11,16 @@ from msgspec import Struct
 
 from weft.engine.policy import ControlledBubble
 from weft.frontends.training.compiler import as_json, groups_of
-from weft.frontends.training.controller import FIRST_DELAY_S, RESUME, SCALE, SUSPEND, TUNE, prepare, reconcile
+from weft.frontends.training.controller import (
+    FIRST_DELAY_S,
+    RESUME,
+    SCALE,
+    SCALED_BEFORE,
+    SUSPEND,
+    TUNE,
+    prepare,
+    reconcile,
+)
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.schema import (
     EXIT_CODE,
@@ -544,6 +553,23 @@ def test_the_first_choice_counts_and_users_may_change_it():
     cluster.ask(choice({"worker": 1}))  # as after a resume
     assert [task.state for task in cluster.tasks["worker"]].count("running") == 3
     cluster.ask(FakeRequest(SCALE, {"worker": 1}))
+    assert [task.state for task in cluster.tasks["worker"]].count("running") == 1
+
+
+def test_numbers_of_an_earlier_process_last_unless_the_controller_knows_newer_ones():
+    cluster = Cluster(job(Chief=1, Worker=2))
+    cluster.ask(FakeRequest(RESUME), FakeRequest(SCALED_BEFORE, {"worker": 4}))
+    assert len(cluster.states("worker")) == 4
+    cluster.ask(FakeRequest(SCALE, {"worker": 3}))
+    cluster.ask(FakeRequest(SCALED_BEFORE, {"worker": 4}))
+    cluster.ask()
+    assert len(cluster.states("worker")) == 3
+
+
+def test_a_number_that_users_set_lasts_when_a_resumed_job_takes_its_choice_again():
+    cluster = tuned_cluster()
+    cluster.ask(FakeRequest(RESUME), FakeRequest(SCALED_BEFORE, {"worker": 1}))
+    cluster.ask(choice({"worker": 2}))
     assert [task.state for task in cluster.tasks["worker"]].count("running") == 1
 
 
