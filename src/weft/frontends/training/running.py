@@ -589,12 +589,12 @@ class LocalJobs:
 
     def _serves_mpi(self, replica: Replica, container: Container) -> bool:
         """Whether a container runs processes that MPI starts in it."""
-        job = self._groups[replica.job, replica.type].job
+        group = self._groups[replica.job, replica.type]
         return (
             container == replica.main_container
-            and job.kind != POD
-            and mpi.uses_mpi(job)
-            and (replica.type, replica.index) in set(mpi.mpi_hosts(job))
+            and group.job.kind != POD
+            and mpi.uses_mpi(group.job)
+            and (replica.type, replica.index) in set(mpi.mpi_hosts(self._scaled(group, replica.index)))
         )
 
     def environment(self, replica: Replica, container: Container) -> tuple[dict[str, str], Sequence[str]]:
@@ -603,6 +603,8 @@ class LocalJobs:
         added: tuple[EnvVar, ...] = ()
         if replica.job in self._endpoints:
             job = self._scaled(group, replica.index)
+            if mpi.uses_mpi(job) and mpi.starts_processes(job, replica.type) and not self.spread:
+                self._write_mpi_files(job)
             added = environment_of(job, replica.type, replica.index, container, self._endpoints[replica.job])
             loopback = self._network is not None and self._network.isolation is Isolation.PORTS
             folder = str(self._mpi_folder(job)) if loopback else MPI_FOLDER
@@ -641,9 +643,9 @@ class LocalJobs:
         self, replica: Replica, container: Container, words: Sequence[str], environment: Mapping[str, str]
     ) -> list[str]:
         """Return the words of a container with `$(NAME)` replaced; the main ones of MPI serve their sockets too."""
-        job = self._groups[replica.job, replica.type].job
         if not self._serves_mpi(replica, container):
             return expanded_words(words, environment)
+        job = self._scaled(self._groups[replica.job, replica.type], replica.index)
         made = expanded_words(words, environment) if container.command else []
         return mpi.replica_words(job, replica.type, replica.index, made, self.sockets(job))
 
