@@ -255,12 +255,16 @@ def test_it_runs_after_a_failure_as_post_process(flow):
 
 
 def test_replicas_of_a_step_are_scaled(flow):
-    flow.job(
-        tfjob(Chief=replica("until test -e go; do sleep 0.05; done"), Worker=replica("echo up; tail -f /dev/null"))
-    )
+    (flow.folder / "weft.toml").write_text("[queues.default]\ncpu = 1\n")
+    worker = replica("echo up; tail -f /dev/null")
+    worker["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "250m"}}
+    flow.job(tfjob(Chief=replica("until test -e go; do sleep 0.05; done"), Worker=worker))
     flow.pipeline()
     process = flow.start()
     until(lambda: flow.has_printed("worker-0", "up"), "a worker")
+    code, _, err = flow.weft("scale", f"{RUN}/train", "worker=9")
+    assert code == 8
+    assert "worker=9 can never run: it needs 2.25 cores at once" in err
     code, _, err = flow.weft("scale", f"{RUN}/train", "worker=2")
     assert code == 0, err
     until(lambda: flow.has_printed("worker-1", "up"), "the second worker")
