@@ -128,6 +128,7 @@ class LocalJobs:
         self._endpoints: dict[str, Endpoints] = {}
         self._network: ReplicaNetwork | None = None
         self._memo: Callable[[], Any] = lambda: None
+        self._mpi_files: dict[str, Mapping[str, tuple[str, int]]] = {}
         self._undo = ExitStack()
         self._function, self._board = function, tensorboard
         self._board_words: list[str] = []
@@ -374,6 +375,9 @@ class LocalJobs:
         """Return what a replica at a machine of a cluster needs; see `RemoteDescription`."""
         from weft.frontends.training.answers import RemoteDescription
 
+        for (_, type), group in self._groups.items():
+            if group.job.kind != POD and mpi.uses_mpi(group.job) and mpi.starts_processes(group.job, type):
+                self._write_mpi_files(self._scaled(group, 0))
         return RemoteDescription(
             run=self._run.rpartition("/")[2],
             folder=str(self.folder),
@@ -568,10 +572,15 @@ class LocalJobs:
         return JobAddresses([self._rows(job) for job in self.files.jobs], self.files)
 
     def _write_mpi_files(self, job: TrainingJob) -> None:
+        """Write the files of the launcher, if they have changed: processes of MPI may read them."""
         folder = self._mpi_folder(job)
         sockets = "" if self.spread else self.sockets(job)
+        files = mpi.launcher_files(job, sockets)
+        if self._mpi_files.get(job.name) == files:
+            return
+        self._mpi_files[job.name] = files
         folder.joinpath(sockets).mkdir(parents=True, exist_ok=True)
-        for name, (text, mode) in mpi.launcher_files(job, sockets).items():
+        for name, (text, mode) in files.items():
             with safe_open(folder, name, mode="w") as file:
                 os.fchmod(file.fileno(), mode | stat.S_IWUSR)
                 file.write(text)
