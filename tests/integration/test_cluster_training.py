@@ -362,6 +362,27 @@ def test_the_agent_of_mpi_enters_replicas_at_other_machines(make):
     ]  # fmt: skip
 
 
+def test_the_agent_of_mpi_enters_replicas_that_a_scale_has_added(make):
+    place = make(3)
+    place.job(mpi_job(f"touch up; while ! test -e go; do sleep 0.02; done\n{ENTERING}", workers=1))
+    with place.service() as service:
+        active = service.submit(service.load(RunRequest(str(place.file))), events=RunEvents(records=False))
+        until((place.folder / "up").exists, "the launcher")
+        active.scale("worker=2")
+        until(lambda: len(place.states_of("worker")) == 2, "the second worker")
+        active.suspend()
+        assert active.wait(180)
+        (place.folder / "go").touch()
+        active = service.resume("run-000001", events=RunEvents(records=False))
+        assert active.wait(180)
+        assert active.result().error is None, place.log("launcher", 0, 1)
+    lines = place.log("launcher", 0, 1).splitlines()
+    assert [line for line in lines if line.startswith("out")] == [
+        "out m-worker-0 input of m-worker-0",
+        "out m-worker-1 input of m-worker-1",
+    ]
+
+
 @pytest.mark.skipif(shutil.which("orted") is None, reason="Open MPI 4 is not installed")
 @pytest.mark.parametrize("workers", [1, 2], ids=["alone", "two at a machine"])
 def test_mpirun_starts_processes_at_all_machines_and_they_speak_to_each_other(make, workers):

@@ -71,6 +71,28 @@ def test_a_launcher_of_mpi_enters_its_workers(place: Place):
     assert place.alive() == []
 
 
+def test_a_launcher_that_starts_again_enters_the_workers_that_a_scale_has_added(place: Place):
+    launch = (
+        "echo up; while ! test -e go; do sleep 0.05; done; for host in $(cut -d' ' -f1 "
+        '$OMPI_MCA_orte_default_hostfile); do $OMPI_MCA_plm_rsh_agent $host "echo in \\$WEFT_REPLICA" || exit 1; done'
+    )
+    worker = replica("unused")
+    del worker["template"]["spec"]["containers"][0]["command"]
+    place.job(job("MPIJob", Launcher=replica(launch), Worker=worker))
+    process = place.start("run", "run.yaml")
+    until(lambda: place.alive() and place.conditions().get("Running") == "True", "the launcher")
+    assert place.weft("scale", RUN, "worker=2")[0] == 0
+    until(lambda: place.states_of("worker") == ["running"] * 2, "the second worker")
+    assert place.weft("suspend", RUN)[0] == 0
+    process.communicate()
+    process = place.start("resume", RUN)
+    until(lambda: place.states_of("worker") == ["running"] * 2 and place.states_of("launcher") == ["running"], "all")
+    (place.folder / "go").touch()
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert place.log("launcher", 0, 1).split("\n")[:3] == ["up", "in job-worker-0", "in job-worker-1"]
+
+
 @pytest.mark.parametrize("isolation", ["auto", "ports"])
 def test_a_launcher_finds_its_files_where_a_cluster_has_them(isolation, place: Place):
     if why := why_no_namespaces():

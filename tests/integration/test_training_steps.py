@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,18 +255,57 @@ def test_it_runs_after_a_failure_as_post_process(flow):
 
 
 def test_replicas_of_a_step_are_scaled(flow):
-    flow.job(
-        tfjob(Chief=replica("until test -e go; do sleep 0.05; done"), Worker=replica("echo up; tail -f /dev/null"))
-    )
+    (flow.folder / "weft.toml").write_text("[queues.default]\ncpu = 1\n")
+    worker = replica("echo up; tail -f /dev/null")
+    worker["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "250m"}}
+    flow.job(tfjob(Chief=replica("until test -e go; do sleep 0.05; done"), Worker=worker))
     flow.pipeline()
     process = flow.start()
     until(lambda: flow.has_printed("worker-0", "up"), "a worker")
+    code, _, err = flow.weft("scale", f"{RUN}/train", "worker=9")
+    assert code == 8
+    assert "worker=9 can never run: it needs 2.25 cores at once" in err
     code, _, err = flow.weft("scale", f"{RUN}/train", "worker=2")
     assert code == 0, err
     until(lambda: flow.has_printed("worker-1", "up"), "the second worker")
     (flow.folder / "go").touch()
     process.communicate()
     assert process.returncode == 0
+
+
+def workers_seen(flow: Flow, index: int, attempt: int = 0) -> int:
+    """Return how many workers a start of a worker has found in TF_CONFIG, 0 before it has said so."""
+    try:
+        return len(json.loads(flow.replica_log(f"worker-{index}", attempt).read_text())["cluster"]["worker"])
+    except (IndexError, FileNotFoundError, ValueError):
+        return 0
+
+
+def test_a_scale_of_a_step_lasts_over_a_suspension_and_a_retry(flow):
+    fails_once = '"${WEFT_REPLICA#*worker-}" = 0 && rm bad 2> /dev/null && exit 3'
+    command = f"echo $TF_CONFIG; while ! test -e go; do test {fails_once}; sleep 0.05; done"
+    flow.job(tfjob(Worker=replica(command, 2)))
+    flow.pipeline({"weft": {"retry": {"user": 1}}})
+    process = flow.start()
+    until(lambda: workers_seen(flow, 1), "a worker")
+    code, _, err = flow.weft("scale", f"{RUN}/train", "worker=3")
+    assert code == 0, err
+    assert until(lambda: workers_seen(flow, 2), "the third worker") == 3
+    assert flow.weft("suspend", RUN, "--now")[0] == 0
+    process.communicate()
+    process = flow.start("resume", RUN)
+    seen = [until(partial(workers_seen, flow, at, 1), "a worker after the resume") for at in (0, 1, 2)]
+    assert seen == [3, 3, 3]
+    (flow.folder / "bad").touch()
+    seen = [until(partial(workers_seen, flow, at, 2), "a worker of the retry") for at in (0, 1, 2)]
+    assert seen == [3, 3, 3]
+    (flow.folder / "go").touch()
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    _, out, _ = flow.weft("logs", f"{RUN}/train")
+    marks = [line.split(maxsplit=2) for line in out.splitlines() if "[weft] start" in line]
+    names = ["train", *(f"train/worker-{at}" for at in (0, 1, 2))]
+    assert marks == [[name, "|", "[weft] start 3 (@2)"] for name in names]
 
 
 def test_jobs_without_a_file(flow):

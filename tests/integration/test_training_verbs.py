@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -398,6 +400,84 @@ def test_show_tells_what_replicas_request_and_have_used(place):
     line = next(line for line in out.splitlines() if line.startswith("worker ") and "cores" in line)
     assert "0.1 cores" in line
     assert "MiB of memory in one process" in line
+
+
+WAITS = "echo $TF_CONFIG; while ! test -e go; do sleep 0.05; done"
+
+
+def quarter(command: str, replicas: int = 1) -> dict[str, Any]:
+    """Return replicas that request a quarter of a core each."""
+    one = replica(command, replicas)
+    one["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "250m"}}
+    return one
+
+
+def workers_seen(place: Place, step: str, index: int, attempt: int = 0) -> int:
+    """Return how many workers a start of a replica has found in TF_CONFIG, 0 before it has said so."""
+    try:
+        return len(json.loads(place.log(step, index, attempt))["cluster"]["worker"])
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def test_a_scale_beyond_the_room_is_refused_and_one_within_is_seen_by_each_start(place):
+    (place.folder / "weft.toml").write_text("[queues.default]\ncpu = 1\n")
+    place.job(tfjob(Chief=quarter(WAITS), Worker=quarter(WAITS)))
+    process = place.start("run", "run.yaml")
+    until(lambda: workers_seen(place, "worker", 0), "the worker")
+    code, _, err = place.weft("scale", RUN, "worker=9")
+    assert code == 8
+    assert "worker=9 can never run: it needs 2.5 cores at once (1 of chief" in err
+    assert re.search(r"(this machine|the queue default) has \d", err)
+    assert f"{RUN} goes on as it is. The most that fits: worker=3" in err
+    code, _, err = place.weft("scale", RUN, "worker=3")
+    assert code == 0, err
+    seen = [until(partial(workers_seen, place, "worker", at), "a worker") for at in (0, 1, 2)]
+    assert seen == [1, 3, 3]
+    assert place.weft("suspend", RUN)[0] == 0
+    process.communicate()
+    process = place.start("resume", RUN)
+    again = [until(partial(workers_seen, place, "worker", at, 1), "a worker") for at in (0, 1, 2)]
+    assert again == [3, 3, 3]
+    assert until(lambda: workers_seen(place, "chief", 0, 1), "the chief") == 3
+    (place.folder / "go").touch()
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "ScaleRefused" not in str(read_status(place.folder_of()))
+
+
+def test_a_scale_lasts_when_a_cancelled_job_begins_anew(place):
+    place.job(tfjob(Worker=replica(WAITS, 2)))
+    process = place.start("run", "run.yaml")
+    until(lambda: workers_seen(place, "worker", 1), "a worker")
+    assert place.weft("scale", RUN, "worker=3")[0] == 0
+    until(lambda: workers_seen(place, "worker", 2), "the third worker")
+    assert place.weft("cancel", RUN)[0] == 0
+    process.communicate()
+    process = place.start("resume", RUN)
+    assert [until(partial(workers_seen, place, "worker", at, 1), "a worker") for at in (0, 1, 2)] == [3, 3, 3]
+    (place.folder / "go").touch()
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_a_scale_that_the_machine_has_no_room_for_after_a_resume_is_undone(place):
+    (place.folder / "weft.toml").write_text("[queues.default]\ncpu = 1\n")
+    place.job(tfjob(Chief=quarter(WAITS), Worker=quarter(WAITS)))
+    process = place.start("run", "run.yaml")
+    until(lambda: workers_seen(place, "worker", 0), "the worker")
+    assert place.weft("scale", RUN, "worker=3")[0] == 0
+    until(lambda: workers_seen(place, "worker", 2), "the workers")
+    assert place.weft("suspend", RUN)[0] == 0
+    process.communicate()
+    (place.folder / "weft.toml").write_text("[queues.default]\ncpu = 0.5\n")
+    process = place.start("resume", RUN)
+    assert until(lambda: workers_seen(place, "worker", 0, 1), "the worker") == 1
+    (place.folder / "go").touch()
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "TFJob echo: worker=3 is undone: echo.gang asks at once for slots of 1 of chief, 3 of worker" in out + err
+    assert place.conditions()["Succeeded"] == "True"
 
 
 @pytest.mark.parametrize("asked", [{"cpu": "500"}, {"memory": "500Ti"}, {"nvidia.com/gpu": "8"}])

@@ -7,7 +7,11 @@ import pytest
 
 from tests.simulation.scenarios import Scenario
 from tests.simulation.test_deaths import dies_anywhere
-from tests.simulation.training import Behaviour, DyingYard, Plan, expect_ended, random_training
+from tests.simulation.training import Behaviour, DyingYard, Plan, Yard, expect_ended, random_training
+from tests.simulation.world import live
+from weft.backends.simulator import Faults
+from weft.engine.invariants import check
+from weft.engine.tuning import Tuning
 from weft.frontends.training.controller import Reconciled
 from weft.frontends.training.schema import (
     EXIT_CODE,
@@ -90,6 +94,28 @@ def test_the_master_of_a_small_job_dies_around_any_record(name, seed):
     for world in worlds:
         (found,) = world.jobs.values()
         expect_ended(world, found)
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
+def test_a_job_that_is_scaled_beyond_its_machine_goes_on_as_it_was(kind, seed):
+    decides = {"master": 1} if kind == "PyTorchJob" else {"chief": 1}
+    plan = Plan(files=JobFile(jobs=(job(kind, worker=1, **decides),)), behaviours=lambda vertex, index: Behaviour(20.0))
+    world = Yard(
+        {"job0": Scenario(plan.graph, frozenset())},
+        check=check,
+        workers=4,
+        nodes=1,
+        faults=Faults(seed=seed),
+        tuning=Tuning(target_s=5.0, shared_memory=True),
+    )
+    world.take(plan)
+    for at, count in ((1.0, 2), (5.0, 9)):
+        world.at(at, partial(world.want, "job0", "scale", {"worker": count}))
+    _, (found,) = live(world)
+    expect_ended(world, found)
+    assert found.outcome.state == "succeeded", found.outcome
+    assert world.last.scale == {"worker": 2}
+    assert [event[3] for event in world.last.events if event[2] == "Warning"] == ["ScaleRefused"]
 
 
 def test_the_jobs_do_much():

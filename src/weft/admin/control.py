@@ -18,7 +18,15 @@ from contextlib import ExitStack, closing, suppress
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.model.errors import ConflictError, ForbiddenError, InternalError, NotFoundError, UsageError, WeftError
+from weft.model.errors import (
+    CapacityError,
+    ConflictError,
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    UsageError,
+    WeftError,
+)
 from weft.store.folders import socket_name
 from weft.store.state import CONTROL, os_error, owned
 
@@ -210,7 +218,7 @@ def _refused(document: object) -> WeftError:
     """Return the error of a refusal."""
     known = document if isinstance(document, dict) else {}
     message, hint = str(known.get("message", "no reason was given")), str(known.get("hint", ""))
-    for kind in (ConflictError, ForbiddenError, NotFoundError, UsageError):
+    for kind in (CapacityError, ConflictError, ForbiddenError, NotFoundError, UsageError):
         if kind.code == known.get("code"):
             return kind(message, hint=hint)
     return InternalError(message, hint=hint)

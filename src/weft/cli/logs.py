@@ -305,11 +305,14 @@ class _Printer:
 
 
 class _Prefixed(_Printer):
-    """A writer of lines of several logs, each behind the name of its task: `worker-1 | text`."""
+    """A writer of lines of several logs, each behind the name of its task: `worker-1 | text`. A line marks where those
+    of a further start of the task begin.
+    """
 
     def __init__(self, out: TextIO, view: LogView, coloured: bool) -> None:
         super().__init__(out, view, coloured)
         self._width = 0
+        self._begun: set[Path] = set()
         self._colours: dict[str, str] = {}
 
     def expect(self, streams: Iterable[_Stream]) -> None:
@@ -323,6 +326,9 @@ class _Prefixed(_Printer):
         if self._coloured:
             colour = self._colours.setdefault(stream.task, _COLOURS[len(self._colours) % len(_COLOURS)])
             head = f"\x1b[{colour}m{head}\x1b[0m"
+        if stream.log.attempt and stream.log.path not in self._begun:
+            self.write(head, f"[weft] start {stream.log.attempt + 1} (@{stream.log.attempt})\n".encode())
+        self._begun.add(stream.log.path)
         head += self.before(text)
         for line in text.text.removesuffix(b"\n").split(b"\n"):
             self.write(head, line + b"\n")

@@ -89,6 +89,12 @@ class RunHost(Protocol):
         """Answer a question of a task that runs at a machine; called from any thread. See `TaskContext.ask_run`."""
         ...
 
+    def follow_controller(self, memo: Callable[[], Any]) -> None:
+        """Take the function that returns the present memo of the controller, before the run begins; any thread may call
+        it.
+        """
+        ...
+
     def watch(self, memo: Any) -> Sequence[str]:
         """Take the new memo of the controller of the job, on a thread that may write; return the news for the user."""
         ...
@@ -107,6 +113,10 @@ class RunHost(Protocol):
 
     def wanted(self, step: str) -> int | None:
         """Return the number of tasks of a step that users have asked for last; None if it is not known."""
+        ...
+
+    def together(self, counts: Mapping[str, int]) -> Sequence[Mapping[str, int]]:
+        """Return the numbers of tasks that need their slots together, by step, if steps have so many tasks."""
         ...
 
     def end(self, state: str, reason: str, at: float) -> None:

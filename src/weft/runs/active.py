@@ -6,6 +6,7 @@ import os
 import queue
 import shlex
 import threading
+from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -19,6 +20,7 @@ from weft.engine.machines.vertex import ENDED
 from weft.graph.logical import Role
 from weft.graph.order import reachable
 from weft.model.errors import (
+    CapacityError,
     ConflictError,
     InternalError,
     NotFoundError,
@@ -203,6 +205,7 @@ class ActiveRun:
             job.answers = {} if self.plan is None else self.plan.answers
         if self.spec.host is not None:
             job.host = self.spec.host
+            job.host.follow_controller(lambda: job.inspector.controller_memo)
             job.listen(self._watch)  # first: the recorder records nothing after the end of the run
         job.listen(self.stack.recorder)
         if self.stack.cache is not None:
@@ -403,7 +406,8 @@ class ActiveRun:
         """Change the numbers of tasks that run of controlled vertices (`worker=4,ps=2`); return those that stay as they
         are, since they were asked for before.
 
-        UsageError: a vertex is unknown or cannot have so many. ConflictError: the run has no controller.
+        UsageError: a vertex is unknown or cannot have so many. CapacityError: so many never get their slots together.
+        ConflictError: the run has no controller.
         """
         if self.spec.graph.controller is None:
             raise ConflictError(f"{self.name} has no replicas to scale", hint="Only runs of training jobs have some.")
@@ -432,8 +436,37 @@ class ActiveRun:
             wanted[name] = int(number)
         host = self.spec.host
         same = [] if host is None else [f"{name}={n}" for name, n in wanted.items() if host.wanted(name) == n]
+        if host is not None and (why := self._why_never(host, wanted)):
+            raise CapacityError(
+                f"{', '.join(f'{name}={n}' for name, n in wanted.items())} can never run: {why}",
+                hint=self._what_fits(host, wanted),
+            )
         self.run.request(SCALE, wanted)
         return same
+
+    def _why_never(self, host: RunHost, wanted: Mapping[str, int]) -> str:
+        """Return why tasks of controlled vertices can never run in such numbers, as a clause; "" if they can, or if no
+        more are wanted than there are.
+        """
+        if all(n <= (host.wanted(name) or 0) for name, n in wanted.items()):
+            return ""
+        rows = {row.id: row for row in self.run.job.inspector.vertices}
+        for counts in host.together(wanted):
+            asked = ((rows[name], n) for name, n in counts.items() if n and not rows[name].resources[0].light)
+            wants = tuple((row.id, n, row.resources, row.vertex.placement) for row, n in asked)
+            if wants and (why := self.run.refusal(wants)):
+                return why
+        return ""
+
+    def _what_fits(self, host: RunHost, wanted: Mapping[str, int]) -> str:
+        """Return the largest number of tasks of a vertex that can run, in words; of several nothing is said."""
+        goes_on = f"{self.name} goes on as it is."
+        if len(wanted) > 1:
+            return goes_on
+        ((name, most),) = wanted.items()
+        least = host.wanted(name) or 0
+        fits = bisect(range(least, most), 0, key=lambda n: int(bool(self._why_never(host, {name: n})))) + least - 1
+        return f"{goes_on} The most that fits: {name}={fits}" if fits > least else goes_on
 
     def _limits(self, name: str, rows: Mapping[str, int]) -> tuple[int, int, str]:
         return (0, rows[name], "") if self.spec.host is None else self.spec.host.limits(name)

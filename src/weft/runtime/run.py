@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Executor
     from weft.engine.view import JobView
     from weft.engine.waiting import Wait
+    from weft.graph.spec import Wants
     from weft.runtime.asynchronous import EventStream, RunEvent
     from weft.runtime.callbacks import CallbackThread
     from weft.runtime.durable import Durable
@@ -293,6 +294,10 @@ class Run:
         """
         check_payload(f"request {text('name', name)!r}", payload)
         self._session.loop.request(self._job, name, payload)
+
+    def refusal(self, wants: Wants) -> str:
+        """Return why tasks of the run can never get their slots together, as a clause; "" if they can."""
+        return self._session.loop.refusal(self._job, wants)
 
     def suspend(self, *, drain: bool) -> None:
         """Start no more work of the run. It ends with the last running task, or without `drain` at once; it can be

@@ -118,7 +118,9 @@ class TrainingRun:
         self._active = self._service.resume(self.id, events=RunEvents(records=False))
 
     def scale(self, **counts: int) -> None:
-        """Change the numbers of replicas: `scale(worker=4)`. UsageError: a type or number that is not possible."""
+        """Change the numbers of replicas: `scale(worker=4)`. UsageError: a type or number that is not possible.
+        CapacityError: there is never room for so many.
+        """
         self._active.scale(",".join(f"{name}={count}" for name, count in counts.items()))
 
     def cancel(self, reason: str = "cancelled") -> None:

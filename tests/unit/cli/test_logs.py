@@ -204,6 +204,19 @@ def test_logs_of_replicas_have_names_before_their_lines(path):
     assert terminal.getvalue().splitlines()[-1] == "\x1b[33mworker-10 | \x1b[0mc"
 
 
+def test_a_further_start_of_a_replica_is_marked_where_its_lines_begin(path):
+    first, second, other = logs_of(path, b"a\n", b"b\nc\n", b"d\n")
+    first, other = replace(first, step="worker", index=0), replace(other, step="worker", index=1)
+    second = replace(second, step="worker", index=0, attempt=1)
+    looks = [([first, other], True), ([second, other], False)]
+    out = io.StringIO()
+    print_logs(
+        lambda: looks.pop(0), out, LogView(), follow=True, pause=lambda _: None, say=lambda _: None, prefixed=True
+    )
+    lines = ["worker-0 | a", "worker-1 | d", "worker-0 | [weft] start 2 (@1)", "worker-0 | b", "worker-0 | c"]
+    assert out.getvalue().splitlines() == lines
+
+
 # --------------------------------------------------------------------------------------------------- times and streams
 
 NOON = 1_700_000_000

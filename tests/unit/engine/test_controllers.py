@@ -581,6 +581,29 @@ def test_its_controller_may_want_a_smaller_gang_instead(hand):
     assert not h.core.bubbles[0].never
 
 
+def test_a_gang_is_refused_only_as_long_as_its_controller_wants_the_same(hand):
+    """The controller is asked again in the tick in which it has stopped what can never fit."""
+    g, script = job(gang(6))
+    h = started(hand, g, script, ALL, workers=3)
+    h.skip()
+    h(h.granted(ps=0, w=(1, 2)))
+    h.skip()
+    script.answers = [(StartTasks("w", 2, 6),)]
+    h(h.request("more"))
+    h.expect("acquire w*4")
+    seen: list[bool] = []
+
+    def smaller(view: ControllerView, memo: Any) -> Sequence[Any]:
+        seen.append(view.bubbles["gang"].never)
+        return (StopTasks("w", 2, 6, "too many"),) if view.bubbles["gang"].never else ()
+
+    script.rule = smaller
+    h(h.refused("w", "it needs 7 slots at once; the session has 3"))
+    h.expect()
+    assert seen == [True, False]
+    assert script.bubbles["gang"] == ControlledBubble("gang", granted=True, asks=0)
+
+
 def test_a_gang_asks_at_once_for_the_slots_that_it_lost(hand):
     g, script = job(gang(3))
     h = started(hand, g, script, (StartTasks("ps", 0, 1), StartTasks("w", 0, 3)), workers=6)

@@ -20,8 +20,8 @@ from weft.engine.decisions import Conclude, Emit, StartTasks, StopTasks, WakeAt
 from weft.engine.endings import on_started
 from weft.engine.events import ClockSet, Requested, Started, UserEvent, WorkerLost
 from weft.engine.extensions.registry import Extension
+from weft.engine.extensions.whole import seen
 from weft.engine.job import move_job
-from weft.engine.machines.bubble import BubbleState
 from weft.engine.machines.job import JobState
 from weft.engine.machines.vertex import ENDED
 from weft.engine.notes import NoteKind, data_of
@@ -180,16 +180,7 @@ def _news(core: Core, row: ControlRow) -> list[tuple[Stage, list[int]]]:
 
 def _whole_bubbles(core: Core) -> dict[str, tuple[Any, ...]]:
     """Return the fields of the `ControlledBubble` of each whole bubble of controlled vertices."""
-    return {
-        row.bubble.id: (
-            row.state is BubbleState.HELD and not row.more,
-            sum(want[1] for want in row.asked),
-            row.never or row.reason,
-            bool(row.never),
-        )
-        for row in core.bubbles
-        if row.controlled
-    }
+    return {row.bubble.id: seen(core, row) for row in core.bubbles if row.controlled}
 
 
 def _has_ended(columns: ControlColumns, index: int, state: int, now: float) -> None:

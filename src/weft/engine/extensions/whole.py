@@ -55,6 +55,14 @@ def _lacking(core: Core, row: BubbleRow) -> tuple[tuple[Any, ...], ...]:
     return tuple(found)
 
 
+def seen(core: Core, row: BubbleRow) -> tuple[Any, ...]:
+    """Return the fields of the `ControlledBubble` of a bubble. A refusal ends when its controller wants other tasks."""
+    held = row.state is BubbleState.HELD and not row.more
+    if row.never and _lacking(core, row) != row.asked:
+        return held, 0, "", False
+    return held, sum(want[1] for want in row.asked), row.never or row.reason, bool(row.never)
+
+
 def _due(core: Core, stage: Stage) -> None:
     row = core.bubbles[stage.bubble]
     if not row.controlled or core.status is not JobState.RUNNING or row.state is BubbleState.DONE:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -145,6 +145,9 @@ class StepStorage:
     def assign(self, worker: int, devices: Sequence[str]) -> None:
         """See `RunHost.assign`: the slots are those of the session."""
 
+    def follow_controller(self, memo: Callable[[], Any]) -> None:
+        """See `RunHost.follow_controller`: pipelines have none."""
+
     def watch(self, memo: Any) -> Sequence[str]:
         """See `RunHost.watch`: pipelines have no controller."""
         return ()
@@ -164,6 +167,10 @@ class StepStorage:
     def wanted(self, step: str) -> int | None:
         """See `RunHost.wanted`."""
         return None
+
+    def together(self, counts: Mapping[str, int]) -> Sequence[Mapping[str, int]]:
+        """See `RunHost.together`: nobody scales steps."""
+        return ()
 
     def end(self, state: str, reason: str, at: float) -> None:
         """See `RunHost.end`."""

@@ -6,7 +6,7 @@ It calls `desired` for each job, and answers with starts, stops and the end of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Protocol
@@ -51,13 +51,16 @@ PREEMPT: Final = "preempt"
 READMIT: Final = "readmit"
 TUNE: Final = "tune"
 SUCCEEDED_BEFORE: Final = "succeeded_before"
+SCALED_BEFORE: Final = "scaled_before"
 """The requests of users, of the machine and of control vertices. The payload of `SCALE` maps vertices to numbers of
 replicas, that of `PREEMPT` has the run (`by`) that needs the room, that of `TUNE` the `job` that may start now, its
 `replicas` by vertex, and the reason (`because`), and that of `SUCCEEDED_BEFORE` maps jobs that need not run again to
-their status.
+their status. That of `SCALED_BEFORE` has the numbers of an earlier process: those that the controller knows go before.
 """
 TUNED_EVENT: Final = "Tuned"
 """The reason of the event with the choice of a control vertex."""
+SCALE_REFUSED: Final = "ScaleRefused"
+"""The reason of the event about a scale that was undone."""
 BACK_OFF: Final = "BackOff"
 """The reason of events about replicas that start again and again, as the kubelet of a cluster writes it."""
 UNSCHEDULED: Final = "FailedScheduling"
@@ -125,7 +128,8 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     `preempted` names the run for which this one makes room. `unplaced` has the times since which gangs with a limit
     wait, `queued` the reasons of all gangs that wait. `lingering` names the jobs that have succeeded while replicas
     still run, which may end by themselves.
-    `scale` has the numbers of replicas that users set, by vertex. `gone` has the ended tasks whose pods are deleted, by
+    `scale` has the numbers of replicas that users set, by vertex, and `placed` those that had their places before the
+    last change of these (none: the number of the file). `gone` has the ended tasks whose pods are deleted, by
     vertex and index, with their number of starts; `failures` counts their failures in a row. `delayed` has the times at
     which pods are created again after several failures. `tuned` names the jobs whose control vertices have decided.
     `restarts` has, by vertex and index, how often replicas whose restarts nothing limits have started again in a row.
@@ -138,6 +142,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     suspended: bool | None = None
     preempted: str = ""
     scale: dict[str, int] = field(default_factory=dict)
+    placed: dict[str, int] = field(default_factory=dict)
     unplaced: dict[str, float] = field(default_factory=dict)
     queued: dict[str, str] = field(default_factory=dict)
     lingering: tuple[str, ...] = ()
@@ -273,12 +278,27 @@ def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:
             state = replace(state, statuses={**state.statuses, **ended})
         elif one.name == SCALE:
             wanted = {vertex: count for vertex, count in one.payload.items() if vertex in known}
+            state = _with_placed(view, state, jobs, wanted)
             state = replace(state, scale={**state.scale, **wanted})
+        elif one.name == SCALED_BEFORE:
+            wanted = {vertex: count for vertex, count in one.payload.items() if vertex in known}
+            state = replace(state, scale={**wanted, **state.scale})
         elif one.name == TUNE and one.payload["job"] not in state.tuned:
             name, wanted = one.payload["job"], one.payload["replicas"]
-            state = replace(state, scale={**state.scale, **wanted}, tuned=(*state.tuned, name))
+            state = replace(state, scale={**wanted, **state.scale}, tuned=(*state.tuned, name))
             event = JobEvent(kind="Normal", reason=TUNED_EVENT, message=one.payload["because"])
             state = _with_event(view, state, name, event)
+    return state
+
+
+def _with_placed(view: TasksView, state: Reconciled, jobs: Jobs, wanted: Collection[str]) -> Reconciled:
+    """Note the numbers of replicas of vertices that users change, if the gangs of their jobs have their places."""
+    for name, vertices in jobs.vertices.items():
+        gang, own = view.bubbles.get(gang_name(name)), [one for one in vertices.values() if one in wanted]
+        if own and gang is not None and gang.granted and not gang.asks:
+            others = {vertex: count for vertex, count in state.placed.items() if vertex not in own}
+            now = {vertex: state.scale[vertex] for vertex in own if vertex in state.scale}
+            state = replace(state, placed={**others, **now})
     return state
 
 
@@ -305,16 +325,25 @@ def _as_wanted(job: TrainingJob, state: Reconciled, vertices: Mapping[str, str])
 def _refuse(
     view: TasksView, state: Reconciled, job: TrainingJob, vertices: Mapping[str, str], answers: list[ControlAnswer]
 ) -> Reconciled:
-    """Undo what users set if the gang of a job can never have its place so; without that, the job has failed."""
+    """Undo what users set if the gang of a job can never have its place so: the numbers are again those that had their
+    places, or those of the file. Without that, the job has failed.
+    """
     gang, status = view.bubbles.get(gang_name(job.name)), _status(state, job.name)
     if gang is None or not gang.never or has_finished(status.conditions):
         return state
-    _stop_waiting(view, vertices, gang.reason, answers)
-    scaled = set(vertices.values()) & set(state.scale)
-    reason = "ScaleRefused" if scaled else f"{job.kind}Failed"
-    state = _with_event(view, state, job.name, JobEvent(kind="Warning", reason=reason, message=gang.reason))
+    own = set(vertices.values())
+    scaled = {vertex: count for vertex, count in state.scale.items() if vertex in own}
     if scaled:
-        return replace(state, scale={vertex: n for vertex, n in state.scale.items() if vertex not in scaled})
+        placed = {vertex: state.placed[vertex] for vertex in scaled if vertex in state.placed}
+        back = placed if placed != scaled else {}
+        undone = [f"{vertex}={count}" for vertex, count in scaled.items() if back.get(vertex) != count]
+        text = f"{', '.join(undone)} is undone: {gang.reason}"
+        state = _with_event(view, state, job.name, JobEvent(kind="Warning", reason=SCALE_REFUSED, message=text))
+        others = {vertex: count for vertex, count in state.scale.items() if vertex not in own}
+        return replace(state, scale={**others, **back})
+    _stop_waiting(view, vertices, gang.reason, answers)
+    reason = f"{job.kind}Failed"
+    state = _with_event(view, state, job.name, JobEvent(kind="Warning", reason=reason, message=gang.reason))
     return _failed(view, state, job, reason, gang.reason)
 
 

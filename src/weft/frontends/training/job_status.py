@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.frontends.training.census import restarts_unlimited
 from weft.frontends.training.compiler import as_json, requests_of
 from weft.frontends.training.conditions import has_finished, is_true, with_end
-from weft.frontends.training.controller import TUNED_EVENT, is_told
+from weft.frontends.training.controller import SCALE_REFUSED, TUNED_EVENT, is_told
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.job_news import condition_news, linger_text, restart_text
 from weft.frontends.training.kinds import KINDS
@@ -55,6 +55,7 @@ class JobStatusFile:
         self._told: dict[str, float] = {}
         self._told_tuned: set[str] = set()
         self._told_lingering: set[str] = set()
+        self._told_refused: dict[str, float] = {}
         self._restarts: dict[str, tuple[int, tuple[float, ...]]] = {}
         """By replica, its last restart, and how far its program had come when the restarts were told last."""
         self._usage: dict[str, dict[str, float]] = {}
@@ -68,6 +69,7 @@ class JobStatusFile:
         """Take what an earlier process of the run has written."""
         before = read_status(self._folder)
         self._told = {job["name"]: _last_change(job["status"]) for job in before}
+        self._told_refused = {job["name"]: max((event[0] for event in job["events"]), default=0.0) for job in before}
         self._usage |= {name: used for job in before for name, used in job.get("usage", {}).items()}
         self._scaled |= {vertex: count for job in before for vertex, count in job.get("scaled", {}).items()}
 
@@ -81,6 +83,7 @@ class JobStatusFile:
         news: list[str] = []
         for job in self._jobs:
             news += self._tuning_news(job, memo["events"])
+            news += self._refused_news(job, memo["events"])
             conditions = memo["statuses"].get(job.name, {}).get("conditions", ())
             since = self._told.get(job.name, 0.0)
             news += [line for one in conditions if one["updated_at"] > since and (line := condition_news(job, one))]
@@ -119,6 +122,13 @@ class JobStatusFile:
         found = [event[4] for event in events if event[1] == job.name and event[3] == TUNED_EVENT]
         self._told_tuned.update([job.name] if found else [])
         return [f"{job.kind} {job.name} tuned: {text}" for text in found]
+
+    def _refused_news(self, job: TrainingJob, events: Sequence[Sequence[Any]]) -> list[str]:
+        """Return which scales of a job were undone, each once."""
+        since = self._told_refused.get(job.name, 0.0)
+        found = [event for event in events if event[1] == job.name and event[3] == SCALE_REFUSED and event[0] > since]
+        self._told_refused[job.name] = max((event[0] for event in found), default=since)
+        return [f"{job.kind} {job.name}: {event[4]}" for event in found]
 
     def rests(self, memo: Any) -> bool:
         """Whether all jobs that have not ended are suspended by their file, and no one has resumed them yet."""
@@ -191,6 +201,8 @@ class JobStatusFile:
         if unlimited := self._unlimited(job, memo) if status.get("completed_at") is None else {}:
             about["unlimited_restarts"] = unlimited
         own = {group.vertex for group in self._groups.values() if group.job.name == job.name}
+        if scale := {vertex: count for vertex, count in memo.get("scale", {}).items() if vertex in own}:
+            about["scale"] = scale
         latest = sorted(self.reader.latest.copy().items())
         reports = {loop_item(vertex, index): report for (vertex, index), report in latest if vertex in own}
         if job.kind == "TrainJob" and reports:

@@ -149,7 +149,8 @@ class RemoteJobs(LocalJobs):
         self._ctx, self._undo_start = ctx, ExitStack()
         self._sockets: Path | None = None
         self._key = (str(ctx.params.get("vertex", ctx.vertex)), ctx.index)
-        self.measures, self._scale, self.node_ip = told.measures, dict(told.scale), told.host
+        self.measures, self.node_ip = told.measures, told.host
+        self.follow_controller(lambda: {"scale": told.scale})
         self.records, self._in_trial = Path(told.records), told.in_trial
         self._ask = asking(ctx)
         self._undo_start.callback(self.memory.close)
@@ -174,11 +175,11 @@ class RemoteJobs(LocalJobs):
 
     def _let_enter(self, told: RemoteDescription) -> dict[int, int]:
         """Make the folder for sockets of a job whose processes MPI starts; return the port by which others enter."""
-        job = self._groups[self.own.job, self.own.type].job
-        if job.kind == POD or not uses_mpi(job):
+        group = self._groups[self.own.job, self.own.type]
+        if group.job.kind == POD or not uses_mpi(group.job):
             return {}
         self._sockets = Path(self._undo_start.enter_context(ScratchFolder("mpi")))
-        if (self.own.type, self.own.index) not in set(mpi_hosts(job)):
+        if (self.own.type, self.own.index) not in set(mpi_hosts(self._scaled(group, self.own.index))):
             return {}
         gate = ReplicaGate(self._sockets, self.own.name, told.host, told.ports.get(GATE, 0), credentials())
         self._undo_start.callback(gate.close)
@@ -186,9 +187,11 @@ class RemoteJobs(LocalJobs):
 
     def _open_entrances(self) -> None:
         """Let the agent of a launcher here enter the other replicas."""
-        job, network = self._groups[self.own.job, self.own.type].job, self._network
+        group, network = self._groups[self.own.job, self.own.type], self._network
         assert isinstance(network, RemoteNetwork)
-        for type, index in mpi_hosts(job) if self._sockets is not None and starts_processes(job, self.own.type) else ():
+        enters = self._sockets is not None and starts_processes(group.job, self.own.type)
+        job = self._scaled(group, self.own.index)
+        for type, index in mpi_hosts(job) if enters else ():
             name = self.replica(job.name, type, index).name
             address = network.addresses.get(name)
             if name != self.own.name and self._sockets is not None and address is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -127,7 +127,8 @@ class LocalJobs:
         self._resolver = ImageResolver(base, maps, state / IMAGES)
         self._endpoints: dict[str, Endpoints] = {}
         self._network: ReplicaNetwork | None = None
-        self._scale: dict[str, int] = {}
+        self._memo: Callable[[], Any] = lambda: None
+        self._mpi_files: dict[str, Mapping[str, tuple[str, int]]] = {}
         self._undo = ExitStack()
         self._function, self._board = function, tensorboard
         self._board_words: list[str] = []
@@ -374,6 +375,9 @@ class LocalJobs:
         """Return what a replica at a machine of a cluster needs; see `RemoteDescription`."""
         from weft.frontends.training.answers import RemoteDescription
 
+        for (_, type), group in self._groups.items():
+            if group.job.kind != POD and mpi.uses_mpi(group.job) and mpi.starts_processes(group.job, type):
+                self._write_mpi_files(self._scaled(group, 0))
         return RemoteDescription(
             run=self._run.rpartition("/")[2],
             folder=str(self.folder),
@@ -386,7 +390,7 @@ class LocalJobs:
             step=self.step,
             host=host,
             ports=ports,
-            scale=self._scale,
+            scale=self.scale,
             records=str(self.records),
             in_trial=self._in_trial,
         )
@@ -403,11 +407,20 @@ class LocalJobs:
 
     # ------------------------------------------------------------------------------------------------- its status
 
+    def follow_controller(self, memo: Callable[[], Any]) -> None:
+        """See `RunHost.follow_controller`: what replicas see of their jobs at their start is what it has decided."""
+        self._memo = memo
+
+    @property
+    def scale(self) -> dict[str, int]:
+        """The numbers of replicas that users have set, by vertex, as the controller knows them now."""
+        memo = self._memo()
+        return {} if memo is None else memo["scale"]
+
     def watch(self, memo: Any) -> list[str]:
         """Write the status of each job and the last events to the folder of the run; return new conditions."""
         if memo is None:
             return []
-        self._scale = memo["scale"]
         told = self._status.take(memo)
         news, self._news[:] = list(self._news), []
         return [*news, *told]
@@ -445,10 +458,28 @@ class LocalJobs:
         decides = not any(type in job.replicas for type in KINDS[job.kind].masters) and group.type != "PS"
         return int(decides), group.most, f"the limits of {about}"
 
-    def wanted(self, step: str) -> int | None:
+    def wanted(self, step: str) -> int:
         """Return the number of replicas of a type that users have asked for last: see `RunHost.wanted`."""
         spec = next(one.spec for one in self._groups.values() if one.vertex == step)
-        return self._scale.get(step, 1 if spec.replicas is None else spec.replicas)
+        return self.scale.get(step, 1 if spec.replicas is None else spec.replicas)
+
+    def together(self, counts: Mapping[str, int]) -> list[Mapping[str, int]]:
+        """Return the replicas of each job that is to be scaled and whose places must be had together: see
+        `RunHost.together`. Those that have succeeded need none; beyond the minimum of a gang each waits for its own.
+        """
+        found: list[Mapping[str, int]] = []
+        memo = self._memo() or {"statuses": {}}
+        for job in self.files.jobs:
+            vertices = self.vertices_of(job.name)
+            if not any(vertex in counts for vertex in vertices.values()):
+                continue
+            ended = memo["statuses"].get(job.name, {}).get("replicas", {})
+            wanted = {vertex: counts.get(vertex, self.wanted(vertex)) for vertex in vertices.values()}
+            least = job.policy.scheduling.min_available if job.policy.scheduling is not None else None
+            if least is None or self.spread or least >= sum(wanted.values()):
+                left = {vertex: ended.get(type, {}).get("succeeded", 0) for type, vertex in vertices.items()}
+                found.append({vertex: max(count - left[vertex], 0) for vertex, count in wanted.items()})
+        return found
 
     def close(self) -> None:
         """Remove the network and the volumes of replicas; a second call does nothing."""
@@ -541,10 +572,15 @@ class LocalJobs:
         return JobAddresses([self._rows(job) for job in self.files.jobs], self.files)
 
     def _write_mpi_files(self, job: TrainingJob) -> None:
+        """Write the files of the launcher, if they have changed: processes of MPI may read them."""
         folder = self._mpi_folder(job)
         sockets = "" if self.spread else self.sockets(job)
+        files = mpi.launcher_files(job, sockets)
+        if self._mpi_files.get(job.name) == files:
+            return
+        self._mpi_files[job.name] = files
         folder.joinpath(sockets).mkdir(parents=True, exist_ok=True)
-        for name, (text, mode) in mpi.launcher_files(job, sockets).items():
+        for name, (text, mode) in files.items():
             with safe_open(folder, name, mode="w") as file:
                 os.fchmod(file.fileno(), mode | stat.S_IWUSR)
                 file.write(text)
@@ -562,12 +598,12 @@ class LocalJobs:
 
     def _serves_mpi(self, replica: Replica, container: Container) -> bool:
         """Whether a container runs processes that MPI starts in it."""
-        job = self._groups[replica.job, replica.type].job
+        group = self._groups[replica.job, replica.type]
         return (
             container == replica.main_container
-            and job.kind != POD
-            and mpi.uses_mpi(job)
-            and (replica.type, replica.index) in set(mpi.mpi_hosts(job))
+            and group.job.kind != POD
+            and mpi.uses_mpi(group.job)
+            and (replica.type, replica.index) in set(mpi.mpi_hosts(self._scaled(group, replica.index)))
         )
 
     def environment(self, replica: Replica, container: Container) -> tuple[dict[str, str], Sequence[str]]:
@@ -576,6 +612,8 @@ class LocalJobs:
         added: tuple[EnvVar, ...] = ()
         if replica.job in self._endpoints:
             job = self._scaled(group, replica.index)
+            if mpi.uses_mpi(job) and mpi.starts_processes(job, replica.type) and not self.spread:
+                self._write_mpi_files(job)
             added = environment_of(job, replica.type, replica.index, container, self._endpoints[replica.job])
             loopback = self._network is not None and self._network.isolation is Isolation.PORTS
             folder = str(self._mpi_folder(job)) if loopback else MPI_FOLDER
@@ -614,9 +652,9 @@ class LocalJobs:
         self, replica: Replica, container: Container, words: Sequence[str], environment: Mapping[str, str]
     ) -> list[str]:
         """Return the words of a container with `$(NAME)` replaced; the main ones of MPI serve their sockets too."""
-        job = self._groups[replica.job, replica.type].job
         if not self._serves_mpi(replica, container):
             return expanded_words(words, environment)
+        job = self._scaled(self._groups[replica.job, replica.type], replica.index)
         made = expanded_words(words, environment) if container.command else []
         return mpi.replica_words(job, replica.type, replica.index, made, self.sockets(job))
 
@@ -689,9 +727,9 @@ class LocalJobs:
 
     def _scaled(self, group: ReplicaGroup, index: int) -> TrainingJob:
         """Return the job of a group with the numbers of replicas that users have set; they include this replica."""
-        specs = dict(group.job.replicas)
+        specs, scale = dict(group.job.replicas), self.scale
         for type, spec in specs.items():
-            count = self._scale.get(self._groups[group.job.name, type].vertex, spec.replicas)
+            count = scale.get(self._groups[group.job.name, type].vertex, spec.replicas)
             least = index + 1 if type == group.type else 0
             specs[type] = replace(spec, replicas=max(1 if count is None else count, least))
         return replace(group.job, replicas=specs)

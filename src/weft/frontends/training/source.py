@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from weft.frontends.training.compiler import as_json, compile_jobs, groups_of, without_gpus
 from weft.frontends.training.conditions import has_succeeded
-from weft.frontends.training.controller import RESUME, SUCCEEDED_BEFORE
+from weft.frontends.training.controller import RESUME, SCALED_BEFORE, SUCCEEDED_BEFORE
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.images import ImageResolver, leaves_of_image, project_images
 from weft.frontends.training.kinds import replica_counts, total_replicas
@@ -195,11 +195,12 @@ class TrainingSource(Struct, frozen=True, dict=True):
         return now.secrets.keys() != self.files.secrets.keys() or replace(now, secrets=self.files.secrets) != self.files
 
     def resume(self, folder: RunFolder, described: Mapping[str, Any], done: frozenset[str]) -> RunSpec:
-        """Return the run of a folder again; jobs that have succeeded stay so."""
-        ended = {job["name"]: job["status"] for job in read_status(folder.path) if _has_succeeded(job["status"])}
-        return self._spec(
-            folder.run_id, folder.path, ((RESUME, None), *(((SUCCEEDED_BEFORE, ended),) if ended else ()))
-        )
+        """Return the run of a folder again; jobs that have succeeded stay so, as do numbers that users have set."""
+        before = read_status(folder.path)
+        ended = {job["name"]: job["status"] for job in before if _has_succeeded(job["status"])}
+        scaled = {vertex: count for job in before for vertex, count in job.get("scale", {}).items()}
+        known = ((SUCCEEDED_BEFORE, ended), (SCALED_BEFORE, scaled))
+        return self._spec(folder.run_id, folder.path, ((RESUME, None), *(one for one in known if one[1])))
 
     def revise(
         self,

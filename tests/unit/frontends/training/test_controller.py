@@ -11,7 +11,16 @@ from msgspec import Struct
 
 from weft.engine.policy import ControlledBubble
 from weft.frontends.training.compiler import as_json, groups_of
-from weft.frontends.training.controller import FIRST_DELAY_S, RESUME, SCALE, SUSPEND, TUNE, prepare, reconcile
+from weft.frontends.training.controller import (
+    FIRST_DELAY_S,
+    RESUME,
+    SCALE,
+    SCALED_BEFORE,
+    SUSPEND,
+    TUNE,
+    prepare,
+    reconcile,
+)
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.schema import (
     EXIT_CODE,
@@ -369,7 +378,42 @@ def test_a_scale_that_can_never_be_is_undone_with_the_reason():
     cluster.ask()
     assert len(cluster.states("worker")) == 2
     assert cluster.outcome == ""
-    assert ["ScaleRefused", "it needs 9 slots"] in [event[3:] for event in cluster.memo["events"]]
+    assert ["ScaleRefused", "worker=6 is undone: it needs 9 slots"] in [event[3:] for event in cluster.memo["events"]]
+
+
+def test_a_scale_that_can_never_be_leaves_the_replicas_that_have_their_places():
+    cluster = Cluster(job(Chief=1, Worker=2))
+    cluster.gangs["job.gang"] = FakeGang(granted=True, asks=0)
+    cluster.ask()
+    cluster.ask(FakeRequest(SCALE, {"worker": 3}))
+    starts = [task.starts for task in cluster.tasks["worker"]]
+    cluster.ask(FakeRequest(SCALE, {"worker": 6}))
+    for index in (3, 4, 5):
+        cluster.tasks["worker"][index] = cluster.tasks["worker"][index]._replace(state="waiting")
+    cluster.gangs["job.gang"] = FakeGang(granted=True, never=True, reason="it needs 9 slots")
+    cluster.ask()
+    cluster.gangs["job.gang"] = FakeGang(granted=True, asks=0)
+    cluster.ask()
+    assert cluster.states("worker") == ["running"] * 3
+    assert [task.starts for task in cluster.tasks["worker"]][:3] == starts[:3] == [1, 1, 1]
+    assert cluster.outcome == ""
+    assert [event[4] for event in cluster.memo["events"] if event[3] == "ScaleRefused"] == [
+        "worker=6 is undone: it needs 9 slots"
+    ]
+
+
+def test_a_number_that_has_lost_its_places_for_good_gives_way_to_that_of_the_file():
+    cluster = Cluster(job(Chief=1, Worker=1))
+    cluster.gangs["job.gang"] = FakeGang(granted=True, asks=0)
+    cluster.ask()
+    cluster.ask(FakeRequest(SCALE, {"worker": 3}))
+    cluster.ask(FakeRequest(SCALE, {"worker": 4}))
+    cluster.gangs["job.gang"] = FakeGang(never=True, reason="it needs 5 slots")
+    cluster.ask()
+    assert cluster.memo["scale"] == {"worker": 3}
+    cluster.ask()
+    assert cluster.memo["scale"] == {}
+    assert cluster.conditions()["Running"] == "True"
 
 
 def test_workers_of_torch_end_by_themselves_after_the_master():
@@ -509,6 +553,23 @@ def test_the_first_choice_counts_and_users_may_change_it():
     cluster.ask(choice({"worker": 1}))  # as after a resume
     assert [task.state for task in cluster.tasks["worker"]].count("running") == 3
     cluster.ask(FakeRequest(SCALE, {"worker": 1}))
+    assert [task.state for task in cluster.tasks["worker"]].count("running") == 1
+
+
+def test_numbers_of_an_earlier_process_last_unless_the_controller_knows_newer_ones():
+    cluster = Cluster(job(Chief=1, Worker=2))
+    cluster.ask(FakeRequest(RESUME), FakeRequest(SCALED_BEFORE, {"worker": 4}))
+    assert len(cluster.states("worker")) == 4
+    cluster.ask(FakeRequest(SCALE, {"worker": 3}))
+    cluster.ask(FakeRequest(SCALED_BEFORE, {"worker": 4}))
+    cluster.ask()
+    assert len(cluster.states("worker")) == 3
+
+
+def test_a_number_that_users_set_lasts_when_a_resumed_job_takes_its_choice_again():
+    cluster = tuned_cluster()
+    cluster.ask(FakeRequest(RESUME), FakeRequest(SCALED_BEFORE, {"worker": 1}))
+    cluster.ask(choice({"worker": 2}))
     assert [task.state for task in cluster.tasks["worker"]].count("running") == 1
 
 
