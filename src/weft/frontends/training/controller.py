@@ -503,8 +503,10 @@ def _quota(view: TasksView, job: TrainingJob, vertices: Mapping[str, str]) -> in
     least = policy.min_available if policy is not None else None
     if gang is None or least is None or least >= sum(replica_counts(job).values()):
         return _UNLIMITED
-    there = sum(task.state in _PLACED for vertex in vertices.values() for task in view.vertices[vertex])
-    return max(least - there, 1 if gang.granted and not gang.asks else 0)
+    tasks = [task for vertex in vertices.values() for task in view.vertices[vertex]]
+    there = sum(task.state in _PLACED for task in tasks)
+    free = gang.granted and not gang.asks and not any(task.state == "waiting" and not task.restarts for task in tasks)
+    return max(least - there, int(free))
 
 
 def _with_cause(status: JobStatus, by: str) -> JobStatus:

@@ -267,8 +267,14 @@ def test_the_least_available_pods_start_and_further_ones_one_after_another():
     answers, memo = reconcile(gang_view(cluster, FakeGang(granted=True, asks=0)), memo, cluster.jobs)
     assert started(answers) == [(2, 3)]
     cluster.tasks["worker"][2] = FakeTask(state="waiting")
+    answers, memo = reconcile(gang_view(cluster, FakeGang(granted=True, asks=0)), memo, cluster.jobs)
+    assert started(answers) == []  # its gang has not asked for it yet
     answers, memo = reconcile(gang_view(cluster, FakeGang(asks=1)), memo, cluster.jobs)
     assert started(answers) == []
+    cluster.tasks["worker"][0] = FakeTask(state="waiting", starts=1, restarts=1)
+    cluster.tasks["worker"][2] = FakeTask(state="running", starts=1, started_at=1000.0)
+    answers, memo = reconcile(gang_view(cluster, FakeGang(granted=True, asks=0)), memo, cluster.jobs)
+    assert started(answers) == [(3, 4)]  # one that starts again has its place
 
 
 def test_a_gang_without_a_place_is_told_and_fails_at_its_limit():
