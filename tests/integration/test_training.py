@@ -91,6 +91,20 @@ def test_a_job_succeeds_with_its_chief_and_its_servers_end(place):
     assert place.alive() == []
 
 
+def test_workers_and_evaluators_that_none_leaves_go_on_after_the_chief(place):
+    last = replica("until test -e go; do sleep 0.05; done; touch done-$HOSTNAME")
+    servers = replica("tail -f /dev/null")
+    place.job(tfjob({"cleanPodPolicy": "None"}, Chief=replica("true"), Worker=last, Evaluator=last, PS=servers))
+    run = place.start("run", "run.yaml")
+    until(lambda: place.folder_of().is_dir() and place.conditions().get("Succeeded") == "True", "the end of the job")
+    (place.folder / "go").touch()
+    _, err = run.communicate(timeout=180)
+    assert run.returncode == 0, err
+    assert "workers and evaluators that still run go on to their own end (cleanPodPolicy: None)" in err
+    assert sorted(one.name for one in place.folder.glob("done-*")) == ["done-echo-evaluator-0", "done-echo-worker-0"]
+    assert place.alive() == []
+
+
 def test_the_first_replica_that_fails_is_told_with_its_last_lines(place):
     place.job(
         tfjob(Worker=replica('echo line $WEFT_REPLICA; test "${WEFT_REPLICA#*worker-}" = 1 && exit 3; sleep 60', 2))

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from weft.frontends.training.census import restarts_unlimited
 from weft.frontends.training.compat import Compat
-from weft.frontends.training.compiler import as_json, gang_name
+from weft.frontends.training.compiler import as_json, gang_name, is_service
 from weft.frontends.training.conditions import TRUE, has_finished, is_true, with_end
-from weft.frontends.training.desired import BACKOFF_LIMIT, desired, is_ours, leaves_workers, lingers
+from weft.frontends.training.desired import BACKOFF_LIMIT, desired, is_ours, leaves_running, lingers
 from weft.frontends.training.job_news import preempted_text, restart_text
 from weft.frontends.training.kinds import pod_name, replica_counts
 from weft.frontends.training.observed import (
@@ -244,15 +244,18 @@ def joined(answers: Sequence[ControlAnswer]) -> list[ControlAnswer]:
 
 
 def _lingers(view: TasksView, state: Reconciled, jobs: Jobs, name: str) -> bool:
-    """Whether replicas of a job that has succeeded still end by themselves."""
+    """Whether replicas of a job that has succeeded still end by themselves; services have no end of their own."""
     job, status = jobs.jobs[name], state.statuses[name]
     until = lingers(job, status.conditions, status.completed_at, jobs.compat)
-    alive = {
-        type
+    left = leaves_running(job, status.conditions)
+    if until <= view.now and not left:
+        return False
+    return any(
+        task.state in _ALIVE or (left and task.state == "waiting" and task.restarts)
         for type, vertex in jobs.vertices[name].items()
-        if any(task.state in _ALIVE for task in view.vertices[vertex])
-    }
-    return (bool(alive) and until > view.now) or ("Worker" in alive and leaves_workers(job, status.conditions))
+        if not (left and is_service(job, type))
+        for task in view.vertices[vertex]
+    )
 
 
 def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:

@@ -97,13 +97,9 @@ def lingers(
     return completed_at + KINDS[job.kind].linger_s
 
 
-def leaves_workers(job: TrainingJob, conditions: tuple[Condition, ...]) -> bool:
-    """Whether the workers of a job that has succeeded with its first worker run to their own end.
-
-    `cleanPodPolicy: None` says so. Where a chief has ended, workers may be servers that never end.
-    """
-    chosen = job.policy.clean_pod_policy == "None" and has_succeeded(conditions)
-    return chosen and not any(type in job.replicas for type in KINDS[job.kind].masters)
+def leaves_running(job: TrainingJob, conditions: tuple[Condition, ...]) -> bool:
+    """Whether the replicas of a job that has succeeded run to their own end: `cleanPodPolicy: None` says so."""
+    return job.policy.clean_pod_policy == "None" and has_succeeded(conditions)
 
 
 def _lives(pod: Pod) -> bool:

@@ -411,7 +411,26 @@ def test_workers_that_none_leaves_end_by_themselves_after_the_first():
     assert cluster.outcome == "succeeded", "a parameter server has no end of its own"
 
 
-@pytest.mark.parametrize(("policy", "types"), [("None", {"Chief": 1, "Worker": 1}), ("Running", {"Worker": 2})])
+def test_workers_and_evaluators_that_none_leaves_end_by_themselves_after_the_chief():
+    cluster = Cluster(job(Chief=1, Worker=1, Evaluator=1, PS=1, run=RunPolicy(clean_pod_policy="None")))
+    cluster.ask()
+    cluster.ask()
+    cluster.end("chief", 0, 0)
+    cluster.ask()
+    assert cluster.conditions()["Succeeded"] == "True"
+    assert cluster.outcome == ""
+    cluster.tasks["worker"][0] = cluster.tasks["worker"][0]._replace(state="waiting", restarts=2)
+    cluster.end("evaluator", 0, 1)
+    cluster.ask()
+    assert cluster.outcome == "", "a worker that starts again has not come to its end"
+    cluster.end("worker", 0, 0)
+    cluster.ask()
+    assert cluster.outcome == "succeeded", "a parameter server has no end of its own"
+    assert cluster.conditions() == {"Created": "True", "Running": "False", "Succeeded": "True"}
+
+
+@pytest.mark.parametrize("policy", ["All", "Running", None])
+@pytest.mark.parametrize("types", [{"Chief": 1, "Worker": 1, "Evaluator": 1}, {"Worker": 2}])
 def test_other_workers_end_with_the_run(policy, types):
     cluster = Cluster(job(**types, run=RunPolicy(clean_pod_policy=policy)))
     cluster.ask()
