@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -227,8 +228,36 @@ def test_a_step_over_its_time_stops_its_replicas(flow):
     flow.pipeline({"weft": {"timeout_s": 2}})
     code, out, err = flow.weft("run", "run.yaml")
     assert code == 1
-    assert "timed out" in out + err or "2 s" in out + err
+    assert "took longer than its timeout of 2 s" in out + err
     assert flow.alive() == []
+
+
+def test_the_wait_for_places_is_no_time_of_a_step(flow, monkeypatch):
+    (flow.folder / "x").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(flow.folder / "x"))
+    cores = len(os.sched_getaffinity(0))
+    busy = replica("touch begun; until test -e go; do sleep 0.05; done")
+    busy["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": str(cores)}}
+    (flow.folder / "busy.yaml").write_text(json.dumps(tfjob(Worker=busy, name="busy")))
+    holder = flow.start("run", "busy.yaml")
+    until((flow.folder / "begun").exists)
+    waits = replica("echo begun; exec sleep 600")
+    waits["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    flow.job(tfjob(Worker=waits))
+    flow.pipeline({"weft": {"timeout_s": 1}})
+    run = flow.start("run", "run.yaml")
+    second = "run-000002"
+    until(lambda: flow.folder_of(second).is_dir() and list_inner_runs(flow.folder_of(second)), "its job")
+    created = time.monotonic()
+    until(lambda: time.monotonic() > created + 3, "a wait of more than the limit")
+    assert run.poll() is None
+    (flow.folder / "go").touch()
+    holder.communicate(timeout=180)
+    assert holder.returncode == 0
+    _, err = run.communicate(timeout=180)
+    assert run.returncode == 1
+    assert "took longer than its timeout of 1 s" in err
+    assert "begun" in (flow.inner(run=second) / "logs" / "worker.0.0.log").read_text()
 
 
 def test_a_loop_has_jobs_of_its_own_for_each_item(flow):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,15 +38,18 @@ from weft.model.masking import without_secrets
 from weft.model.records import as_dict
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import MOST_TOLD, how_failed
+from weft.operators.call import TIMED_OUT as TIMEOUT_STATUS
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
 from weft.runs.foreseeing import plan_jobs
 from weft.runs.lending import lent_session
 from weft.runs.records import Record
 from weft.runs.service import RunService
+from weft.runtime.clock import RealClock
 from weft.store.folders import safe_open
 from weft.store.state import StateRoot, newest_run, read_description, read_status
 from weft.training.jobs import ROLES, job
+from weft.training.placed_time import PlacedTime
 from weft.training.runs import backend_of
 
 if TYPE_CHECKING:
@@ -159,15 +163,28 @@ def _to_end(ctx: TaskContext, service: RunService, source: TrainingSource) -> Ru
             active.cancel("the step was stopped", force=True)
 
     ctx.on_cancel(stop)
-    news = _StepNews(source.files.jobs)
+    news, placed, limit = _StepNews(source.files.jobs), PlacedTime(source.files, RealClock()), ctx.params["timeout_s"]
+    late = False
     with safe_open(log.parent, log.name, mode="a") as out:
-        while (event := events.take()) is not None:
+        while True:
+            try:
+                event = events.take(None if late else placed.left(limit))
+            except queue.Empty:
+                late = True
+                stop()
+                continue
+            if event is None:
+                break
+            placed.take(event)
             for line in _log_lines(event):
                 out.write(f"{line}\n")
                 out.flush()
             if told := news.of(event):
                 ctx.emit(NEWS, told[:_LONGEST_NEWS])
-    return active.result()
+    ended = active.result()
+    if late and ended.state != "succeeded" and not ctx.cancelled():
+        raise TaskError(placed.too_long(limit), task=str(ctx.params["name"]), status=TIMEOUT_STATUS)
+    return ended
 
 
 class _StepNews:
@@ -451,5 +468,6 @@ KIND: Final = StepKind(
     examine=examine,
     unseen=unseen,
     misfit=misfit,
+    timed=True,
     spreads=spreads,
 )
