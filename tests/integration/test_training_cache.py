@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.integration.places import until
 from tests.integration.test_training import replica, tfjob
 from tests.integration.test_training_steps import Flow
 from weft.operators.tracing import can_trace
+from weft.store.state import list_inner_runs, read_status
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="this system does not tell which files a command opens")
 
@@ -181,6 +183,31 @@ def test_no_result_is_kept_that_goes_on_from_an_attempt_with_other_code(flow):
     assert model.read_text() == "old\nnew\n"
     runs(flow)
     assert "be reused" in plan(flow), "the next run has a checkpoint of its own"
+
+
+@pytest.mark.parametrize("left", ["nothing", "a file of the project", "a job that has ended"])
+def test_a_result_is_kept_after_an_attempt_with_other_code_that_left_nothing(flow, left):
+    leaves = 'echo old > "le"ft; ' if left == "a file of the project" else ""
+    (flow.folder / "train.sh").write_text(f'{leaves}cat "co"de/data/x.csv; exit 4')
+    jobs = [tfjob(Worker=replica("sh train.sh"))]
+    if left == "a job that has ended":
+        (flow.folder / "train.sh").write_text("until test -e ended; do sleep 0.05; done; exit 4")
+        jobs.append(tfjob(Worker=replica("true"), name="other"))
+    flow.job(*jobs)
+    cached(flow, {"file": "job.yaml"})
+    run = flow.start("run", "run.yaml")
+    if len(jobs) > 1:
+        until(lambda: flow.folder_of().is_dir() and list_inner_runs(flow.folder_of()))
+        until(lambda: any("Succeeded" in str(one["status"]) for one in read_status(flow.inner())), "the end of a job")
+        (flow.folder / "ended").touch()
+    run.communicate(timeout=180)
+    assert run.returncode == 1
+    (flow.folder / "train.sh").write_text(READ)
+    code, out, err = flow.weft("resume", "@last")
+    assert code == 0, err
+    spoilt = left != "nothing"
+    assert ("train.sh changed after the attempt that it goes on from had begun" in out + err) == spoilt
+    assert ("be reused" in plan(flow)) != spoilt
 
 
 def test_a_result_that_goes_on_from_an_attempt_is_kept_if_that_had_the_same_inputs(flow):

@@ -27,7 +27,7 @@ from weft.frontends.pipelines.states import NEWS
 from weft.frontends.training.compiler import as_json, groups_of
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import loopback_warnings
-from weft.frontends.training.opened_reports import SPREAD, opened_in
+from weft.frontends.training.opened_reports import SPREAD, forget_opened, opened_in
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, TENSORBOARD
 from weft.frontends.training.source import STEP, image_leaves, refuse_spread
@@ -86,6 +86,8 @@ _ARGUMENTS: Final = (
 )
 """The options that are arguments of `weft.training.job`."""
 _LONGEST_NEWS: Final = 2000
+_COMPILED: Final = "/__pycache__/"
+"""What the paths of compiled modules have, which Python replaces when their source has changed."""
 _NUMBERS: Final = frozenset({_REPLICAS, "grace_s", "backoff_limit", "deadline_s"})
 
 
@@ -235,8 +237,22 @@ def _begin(service: RunService, source: TrainingSource, events: RunEvents) -> Ac
         found = service.show(last.name)
         with suppress(WeftError):  # without a description it did not begin
             if found.state != "succeeded" and read_description(last).get(STEP) == source.step.digest:
+                if not _goes_on_from(last, service.state.path.parent.parent):
+                    forget_opened(last)
                 return service.resume(last.name, events=events, source=source)
     return service.submit(source, events=events)
+
+
+def _goes_on_from(last: Path, run: Path) -> bool:
+    """Whether something that an attempt left may be a part of the result of the next one: checkpoints, jobs that have
+    succeeded, or files outside of the folder of the pipeline's run. What is not known may.
+    """
+    opened, _ = opened_in(last)
+    if opened is None:
+        return True
+    outside = (path for path in opened.written if not path.startswith(f"{run}/") and _COMPILED not in path)
+    ended = any(word in ("Succeeded", "Complete") for word in _conditions(last).values())
+    return ended or any(files for *_, files in os.walk(last / "checkpoints")) or any(map(os.path.isfile, outside))
 
 
 def _log_lines(event: object) -> Iterator[str]:
