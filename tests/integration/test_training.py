@@ -117,6 +117,17 @@ def test_the_first_replica_that_fails_is_told_with_its_last_lines(place):
     assert place.alive() == []
 
 
+def test_a_replica_that_failed_though_its_job_succeeded_is_named(place):
+    fails = replica("touch failed; echo no data here; exit 3", policy="OnFailure", container="pytorch")
+    waits = replica("until test -e failed; do sleep 0.05; done", container="pytorch")
+    spec = {"runPolicy": {}, "pytorchReplicaSpecs": {"Master": waits, "Worker": fails}}
+    kind = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    place.job({**kind, "metadata": {"name": "echo"}, "spec": spec})
+    code, out, err = place.run()
+    assert code == 0, out + err
+    assert "warning: the run succeeded, but worker-0 failed: ended with exit code 3: no data here\n" in err
+
+
 def test_a_failed_replica_restarts_in_place(place):
     command = "echo start $WEFT_RESTARTS; test -e again || { touch again; exit 1; }"
     place.job(tfjob(Worker=replica(command, policy="OnFailure")))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,28 @@ def test_an_error_of_a_function_is_raised_with_its_last_lines():
     result = run(job, train, check=False)
     assert (result.state, result.replicas["worker-0"].exit_code) == ("failed", 1)
     assert isinstance(result.error, weft.TaskError)
+
+
+def test_a_replica_that_failed_though_its_job_succeeded_is_warned_of(folder):
+    def train():
+        import os
+        import time
+        from pathlib import Path
+
+        if "worker" in os.environ["WEFT_REPLICA"]:
+            Path("failed").touch()
+            raise ValueError("no data here")
+        while not Path("failed").exists():
+            time.sleep(0.05)
+
+    job = training.job("PyTorchJob", master=1, worker={"replicas": 1, "restart": "OnFailure"})
+    with pytest.warns(RuntimeWarning, match="worker-0 failed: .*no data here") as found:
+        result = run(job, train)
+    assert result.succeeded
+    assert found[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(job, train, check=False).succeeded
 
 
 def test_a_restart_sees_the_checkpoint_of_the_start_before(folder):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine.waiting import HELD
 from weft.model.ids import loop_item
+from weft.model.wording import how_failed
 from weft.runs.explaining import waits_within
 from weft.runs.reasons import Reasons, state_of
 from weft.runs.records import INTERRUPTED, SUSPENDED
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from weft.engine.waiting import Wait
     from weft.runs.reading import RunRecord
     from weft.runs.sources import SourceHost
+
+_MOST_FAILED: Final = 3
+"""The number of failed replicas of a run that succeeded that are named."""
 
 
 def reasons_of_jobs(run: RunRecord, target: str, host: SourceHost) -> Reasons:
@@ -57,6 +61,21 @@ def _of_run(run: RunRecord, waits: tuple[Wait, ...]) -> Reasons:
 
 def _remark(run: RunRecord, replica: str = "") -> str:
     return " ".join(filter(None, (unlimited_text(job, replica) for job in run.jobs)))
+
+
+def failed_beside(run: RunRecord) -> str:
+    """Return which replicas had failed when their run succeeded, with their last errors; "" if none had."""
+    if run.state != "succeeded" or not run.jobs:
+        return ""
+    failed = [
+        f"{loop_item(step.name, number)} failed: {how_failed(item.message)}".partition("\n")[0]
+        for step in run.steps
+        for number, item in sorted(step.items.items())
+        if item.state == "failed"
+    ]
+    more = [f"{len(failed) - _MOST_FAILED} more failed"] if len(failed) > _MOST_FAILED else []
+    told = "; ".join([*failed[:_MOST_FAILED], *more])
+    return f"the run succeeded, but {told}" if failed else ""
 
 
 def unlimited_text(job: Mapping[str, Any], replica: str = "") -> str:

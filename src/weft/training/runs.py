@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path  # noqa: TC003 - msgspec reads it
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from weft.model.errors import NotFoundError, UsageError, WeftError
 from weft.model.ids import loop_item
 from weft.model.suggestions import did_you_mean
 from weft.runs.active import RunEvents
+from weft.runs.job_reasons import failed_beside
 from weft.runs.reading import read_run
 from weft.runs.records import SUSPENDED
 from weft.runs.service import RunService
@@ -106,7 +108,7 @@ class TrainingRun:
         ended = self._active.result()
         if ended.state != SUSPENDED:
             self._service.close()
-        return _result(ended, check=check)
+        return _result(ended, check=check, callers=1)
 
     def suspend(self) -> None:
         """End all replicas and release the machine; `resume` continues. ConflictError: the run has ended."""
@@ -157,7 +159,7 @@ def run_jobs(
 ) -> TrainingResult:
     """Run jobs to their end; see `JobTemplate.run`."""
     service, source = _source(files, file, function, flags, session)
-    return _result(wiring.run_pipeline(source, service.settings, quiet=True, session=session), check=check)
+    return _result(wiring.run_pipeline(source, service.settings, quiet=True, session=session), check=check, callers=2)
 
 
 def begin_jobs(
@@ -183,10 +185,13 @@ def _source(
     return RunService(wiring, settings, state, session=session), source
 
 
-def _result(ended: RunResult, *, check: bool) -> TrainingResult:
+def _result(ended: RunResult, *, check: bool, callers: int) -> TrainingResult:
+    """Return the result of a run; a warning stands for a line of the program, so many `callers` above."""
     if check and ended.error is not None:
         raise ended.error
     folder = ended.folder
+    if check and (beside := failed_beside(read_run(folder))):
+        warnings.warn(f"{ended.run_id}: {beside}", RuntimeWarning, stacklevel=callers + 2)
     checkpoints = folder / "checkpoints"
     return TrainingResult(
         ended.run_id,

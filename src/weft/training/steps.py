@@ -42,7 +42,9 @@ from weft.operators.call import TIMED_OUT as TIMEOUT_STATUS
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
 from weft.runs.foreseeing import plan_jobs
+from weft.runs.job_reasons import failed_beside
 from weft.runs.lending import lent_session
+from weft.runs.reading import read_run
 from weft.runs.records import Record
 from weft.runs.service import RunService
 from weft.runtime.clock import RealClock
@@ -117,6 +119,8 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
         raise RunCancelledError(f"step {name} was stopped")
     if ended.error is not None or ended.state != "succeeded":
         raise _failure(ended, name)
+    if beside := failed_beside(read_run(ended.folder)):
+        ctx.emit(NEWS, beside[:_LONGEST_NEWS])
     return {
         "run": ended.run_id,
         "jobs": _conditions(ended.folder),
