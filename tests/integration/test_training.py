@@ -125,7 +125,8 @@ def test_a_replica_that_failed_though_its_job_succeeded_is_named(place):
     place.job({**kind, "metadata": {"name": "echo"}, "spec": spec})
     code, out, err = place.run()
     assert code == 0, out + err
-    assert "warning: the run succeeded, but worker-0 failed: ended with exit code 3: no data here\n" in err
+    why = "ended with exit code 3; its last line: no data here"
+    assert f"warning: the run succeeded, but worker-0 failed: {why}\n" in err
 
 
 def test_a_failed_replica_restarts_in_place(place):

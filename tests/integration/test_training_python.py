@@ -108,6 +108,8 @@ def test_a_run_is_suspended_resumed_and_scaled(folder):
     until(lambda: starts.exists() and begun.conditions.get("job", {}).get("Running") == "True")
     begun.suspend()
     assert begun.wait().state == "suspended"
+    with pytest.raises(weft.ConflictError, match="is suspended already"):
+        begun.scale(worker=2)
     begun.resume()
     until(lambda: len(starts.read_text().split()) == 2)
     begun.scale(worker=2)
@@ -119,6 +121,10 @@ def test_a_run_is_suspended_resumed_and_scaled(folder):
     assert begun.logs("worker-1") == "done\n"
     with pytest.raises(weft.NotFoundError, match="no replica"):
         begun.logs("worker-7")
+    with pytest.raises(weft.ConflictError, match="has ended already: succeeded"):
+        begun.scale(worker=1)
+    with pytest.raises(weft.ConflictError, match="has ended already: succeeded"):
+        begun.suspend()
 
 
 def test_a_cancel_ends_the_run(folder):

@@ -121,10 +121,10 @@ def test_failures_and_restarts_of_replicas_are_told_while_the_step_runs(flow):
     _, err = process.communicate()
     assert process.returncode == 0, err
     lines = [line.partition(" ")[2] for line in err.splitlines()]
-    failed = lines.index("train running: worker-0 failed: ended with exit code 3: no data")
+    failed = lines.index("train running: worker-0 failed: ended with exit code 3; its last line: no data")
     assert lines.index("train running: worker-0 starts again") > failed
     assert not any(line.startswith("train running: TFJob echo") for line in lines), "they are those of the step"
-    assert "worker-0 failed: ended with exit code 3: no data\n" in flow.weft("logs", f"{RUN}/train")[1]
+    assert "worker-0 failed: ended with exit code 3; its last line: no data\n" in flow.weft("logs", f"{RUN}/train")[1]
     assert "again" not in flow.weft("show", RUN)[1]
 
 

@@ -395,8 +395,8 @@ def _print_summary(context: CommandContext, found: RunRecord, result: RunResult,
     out.write(f"\n{result.run_id} {result.state}{f' in {time}' if time else ''}\n")
     if result.error is not None:
         context.say(f"error {result.error.code}: {clean(result.error.message)}")
-    if found.jobs:
-        from weft.runs.job_reasons import failed_beside  # runs of pipelines have none
+    if found.of_jobs:
+        from weft.runs.job_reasons import failed_beside  # most runs are pipelines
 
         warn(context, [beside] if (beside := failed_beside(found)) else [])
     outputs = list(result.outputs.items())

@@ -11,6 +11,7 @@ from typing import Any, Final
 from weft.documents import yaml
 from weft.documents.emitting import to_yaml
 from weft.documents.problems import FilePosition
+from weft.frontends.training.fields import GPU_HINT
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.reading import KUBEFLOW, TRAINER
 from weft.frontends.training.tuning import TUNE
@@ -231,15 +232,20 @@ def _node(value: Any) -> yaml.Node:
 
 
 def of_arguments(error: JobFileError) -> JobFileError:
-    """Return the error of a job's text with arguments in place of lines and fields."""
-    lines = []
+    """Return the error of a job's text with arguments in place of lines and fields.
+
+    A mistake in an argument that stands for several fields is told once.
+    """
+    mistakes: list[str] = []
     for line in error.message.splitlines():
         found = _PLACE.match(line)
         if found is None:
-            lines.append(line)
+            more = f"\n{line.replace(GPU_HINT, 'Did you mean gpu?')}"
+            mistakes[-1:] = [f"{mistakes[-1]}{more}" if mistakes else more.strip()]
             continue
         argument = _argument_of(found[1] or "")
-        lines.append(f"{argument}: {found[2]}" if argument else found[2])
+        mistakes.append(f"{argument}: {found[2]}" if argument else found[2])
+    lines = dict.fromkeys(mistakes)
     hint = "" if f" mistakes in {SOURCE}" in error.hint else error.hint
     return JobFileError("\n".join(lines), file=SOURCE, hint=hint)
 

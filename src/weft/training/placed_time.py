@@ -9,8 +9,8 @@ from weft.model.failures import TIMED_OUT
 from weft.runs.records import Record
 
 if TYPE_CHECKING:
+    from weft.engine.ports import Clock
     from weft.frontends.training.schema import JobFile
-    from weft.runtime.clock import Clock
 
 
 class PlacedTime:

@@ -18,6 +18,7 @@ from weft.model.ids import loop_item
 from weft.model.suggestions import did_you_mean
 from weft.runs.active import RunEvents
 from weft.runs.job_reasons import failed_beside
+from weft.runs.orders import refuse_ended
 from weft.runs.reading import read_run
 from weft.runs.records import SUSPENDED
 from weft.runs.service import RunService
@@ -111,7 +112,11 @@ class TrainingRun:
         return _result(ended, check=check, callers=1)
 
     def suspend(self) -> None:
-        """End all replicas and release the machine; `resume` continues. ConflictError: the run has ended."""
+        """End all replicas and release the machine; `resume` continues.
+
+        ConflictError: the run has ended, or is suspended.
+        """
+        refuse_ended(read_run(self.folder))
         self._active.suspend()
 
     def resume(self) -> None:
@@ -120,7 +125,11 @@ class TrainingRun:
         self._active = self._service.resume(self.id, events=RunEvents(records=False))
 
     def scale(self, **counts: int) -> None:
-        """Change the numbers of replicas: `scale(worker=4)`. UsageError: a type or number that is not possible."""
+        """Change the numbers of replicas: `scale(worker=4)`.
+
+        UsageError: a type or number that is not possible. ConflictError: the run has ended, or is suspended.
+        """
+        refuse_ended(read_run(self.folder))
         self._active.scale(",".join(f"{name}={count}" for name, count in counts.items()))
 
     def cancel(self, reason: str = "cancelled") -> None:

@@ -42,7 +42,7 @@ from weft.operators.call import TIMED_OUT as TIMEOUT_STATUS
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
 from weft.runs.foreseeing import plan_jobs
-from weft.runs.job_reasons import failed_beside
+from weft.runs.job_reasons import failed_beside, which_failure
 from weft.runs.lending import lent_session
 from weft.runs.reading import read_run
 from weft.runs.records import Record
@@ -96,7 +96,8 @@ _NUMBERS: Final = frozenset({_REPLICAS, "grace_s", "backoff_limit", "deadline_s"
 def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str, Any]:
     """Run the jobs of a step to their end (style TASK); return their conditions.
 
-    TaskError: a job failed, with its reason and the replica that failed first. RunCancelledError: the step was stopped.
+    TaskError: a job failed, with its reason and the replica whose failure it was, or it took too long.
+    RunCancelledError: the step was stopped.
     """
     params = ctx.params
     name, options, folder = str(params["name"]), params["options"], str(params["folder"])
@@ -270,10 +271,11 @@ def _log_lines(event: object) -> Iterator[str]:
 
 
 def _failure(ended: RunResult, step: str) -> TaskError:
-    """Return the error of a step whose jobs failed: the reason of the job, then the replica that failed first."""
+    """Return the error of a step whose jobs failed: the reason of the job, then the replica whose failure it was."""
+    jobs = read_status(ended.folder)
     said = [
         (f"{one['kind']} {one['name']}", str(condition["message"]))
-        for one in read_status(ended.folder)
+        for one in jobs
         for condition in one["status"].get("conditions", ())
         if condition["type"] == "Failed" and condition["status"] == "True"
     ]
@@ -282,8 +284,9 @@ def _failure(ended: RunResult, step: str) -> TaskError:
     status = error.status if isinstance(error, TaskError) else None
     task = error.task if isinstance(error, TaskError) else ""
     reason = "; ".join(f"{job} failed: {why}" for job, why in said) or f"the jobs of the step ended {ended.state}"
+    label = f". {which_failure(jobs).capitalize()} failure" if task else ""
     if first and first not in reason and not any(why in first for _, why in said):
-        reason = f"{reason.removesuffix('.')}{'. First failure' if task else ''}: {first}"
+        reason = f"{reason.removesuffix('.')}{label}: {first}"
     return TaskError(reason, task=step, status=status, hint="" if error is None else error.hint)
 
 

@@ -51,6 +51,7 @@ from weft.frontends.training.rules import (
     upstream_verdicts,
 )
 from weft.frontends.training.schema import EXIT_CODE, TrainingJob
+from weft.model.failures import BACKOFF_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 _OURS: Final = "kubeflow.org/training-operator"
 _OURS_V2: Final = "trainer.kubeflow.org/trainjob-controller"
 """The controllers of `managedBy` whose jobs are run here; a job without one is too."""
-BACKOFF_LIMIT: Final = "it has reached the specified backoff limit"
-"""The end of the message of a job that has been retried too often."""
 _COUNTERS: Final = {FAILED: "jobs_failed_total", RESTARTING: "jobs_restarted_total", CREATED: "jobs_created_total"}
 
 

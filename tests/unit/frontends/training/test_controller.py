@@ -324,6 +324,16 @@ def test_a_preempted_job_is_suspended_and_goes_on_when_it_is_admitted():
     assert cluster.conditions() == {"Created": "True", "Suspended": "False", "Running": "True"}
 
 
+def test_a_preempted_job_that_its_user_suspends_goes_on_by_a_resume_alone():
+    cluster = Cluster(job(Worker=2))
+    cluster.ask()
+    cluster.ask(FakeRequest("preempt", {"by": "run-000007"}))
+    cluster.ask()
+    cluster.ask(FakeRequest(SUSPEND))
+    suspended = cluster.memo["statuses"]["job"]["conditions"][-1]
+    assert (suspended["type"], suspended["message"]) == ("Suspended", "TFJob job is suspended.")
+
+
 def test_a_train_job_ends_the_run_when_it_is_complete():
     cluster = Cluster(job(kind="TrainJob", node=2))
     cluster.ask()
