@@ -136,6 +136,24 @@ def test_folders_of_the_job_file_count(flow, tmp_path, kind):
     check(flow, lambda: data.write_text("two"), "x.csv changed")
 
 
+def test_changed_fields_of_a_job_file_are_named(flow):
+    job = tfjob(Worker=replica("sh train.sh"))
+    spec = job["spec"]["tfReplicaSpecs"]["Worker"]
+    container = spec["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "RATE", "value": "0.1"}]
+    flow.job(job)
+    cached(flow, {"file": "job.yaml"})
+    runs(flow)
+    spec["replicas"] = 2
+    flow.job(job)
+    assert "job echo replicas.Worker.replicas: 1 → 2" in plan(flow)
+    spec["replicas"], container["env"][0]["value"] = 1, "0.2"
+    flow.job(job)
+    planned = plan(flow)
+    assert "job echo replicas.Worker.template.containers[0 tensorflow].env[0 RATE].value changed" in planned
+    assert "0.1" not in planned
+
+
 def test_a_file_that_replicas_leave_in_the_project_counts(flow):
     command = 'sh train.sh; echo > "le"ft.bin'
     cached(flow, {"kind": "TFJob", "replicas": {"worker": 1}, "command": command})

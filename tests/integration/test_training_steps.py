@@ -251,6 +251,9 @@ def test_the_wait_for_places_is_no_time_of_a_step(flow, monkeypatch):
     created = time.monotonic()
     until(lambda: time.monotonic() > created + 3, "a wait of more than the limit")
     assert run.poll() is None
+    waited = " ".join(flow.weft("why", second)[1].split())
+    assert waited.startswith("train/worker[0]: asks at once")
+    assert "needs 1 core at once, 0 are free" in waited
     (flow.folder / "go").touch()
     holder.communicate(timeout=180)
     assert holder.returncode == 0

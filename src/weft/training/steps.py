@@ -48,6 +48,7 @@ from weft.runs.reading import read_run
 from weft.runs.records import Record
 from weft.runs.service import RunService
 from weft.runtime.clock import RealClock
+from weft.store.digests import DIGEST
 from weft.store.folders import safe_open
 from weft.store.state import StateRoot, newest_run, read_description, read_status
 from weft.training.jobs import ROLES, job
@@ -394,12 +395,25 @@ def leaves(options: Mapping[str, Any], folder: str, cwd: str) -> dict[str, str]:
         own = {name: value for name, value in options.items() if name not in (*_PLACES, *_FUNCTION)}
         called = {name: options[name] for name in _FUNCTION if name in options}
         return {**images, **leaves_of(own, folder, cwd), **(function.leaves(called, folder, cwd) if called else {})}
-    found = {f"job {one.name}": _digest(one) for one in files.jobs}
+    found = {f"job {one.name} {path}": text for one in files.jobs for path, text in _fields(as_json(one), "")}
     found |= images
     found |= {f"pod {one.name}": _digest(one) for one in files.pods}
     for kind, held in (("config map", files.config_maps), ("secret", files.secrets)):
         found |= {f"{kind} {name}": _digest(one) for name, one in held.items()}
     return found
+
+
+def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a record by their paths; the values of variables stay out of sight."""
+    if isinstance(value, Mapping):
+        inner = [pair for name, one in value.items() for pair in _fields(one, f"{path}.{name}" if path else name)]
+        yield from inner or [(path, "{}")]
+    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        for number, one in enumerate(value):
+            name = f" {one['name']}" if isinstance(one, Mapping) and one.get("name") else ""
+            yield from _fields(one, f"{path}[{number}{name}]")
+    elif value is not None:
+        yield path, f"{DIGEST}{_digest(value)}" if ".env[" in path else json.dumps(value)
 
 
 def _digest(value: object) -> str:
