@@ -91,6 +91,20 @@ def test_a_job_succeeds_with_its_chief_and_its_servers_end(place):
     assert place.alive() == []
 
 
+def test_workers_and_evaluators_that_none_leaves_go_on_after_the_chief(place):
+    last = replica("until test -e go; do sleep 0.05; done; touch done-$HOSTNAME")
+    servers = replica("tail -f /dev/null")
+    place.job(tfjob({"cleanPodPolicy": "None"}, Chief=replica("true"), Worker=last, Evaluator=last, PS=servers))
+    run = place.start("run", "run.yaml")
+    until(lambda: place.folder_of().is_dir() and place.conditions().get("Succeeded") == "True", "the end of the job")
+    (place.folder / "go").touch()
+    _, err = run.communicate(timeout=180)
+    assert run.returncode == 0, err
+    assert "workers and evaluators that still run go on to their own end (cleanPodPolicy: None)" in err
+    assert sorted(one.name for one in place.folder.glob("done-*")) == ["done-echo-evaluator-0", "done-echo-worker-0"]
+    assert place.alive() == []
+
+
 def test_the_first_replica_that_fails_is_told_with_its_last_lines(place):
     place.job(
         tfjob(Worker=replica('echo line $WEFT_REPLICA; test "${WEFT_REPLICA#*worker-}" = 1 && exit 3; sleep 60', 2))
@@ -101,6 +115,18 @@ def test_the_first_replica_that_fails_is_told_with_its_last_lines(place):
     assert "worker-1" in err
     assert "exit code 3" in err + out
     assert place.alive() == []
+
+
+def test_a_replica_that_failed_though_its_job_succeeded_is_named(place):
+    fails = replica("touch failed; echo no data here; exit 3", policy="OnFailure", container="pytorch")
+    waits = replica("until test -e failed; do sleep 0.05; done", container="pytorch")
+    spec = {"runPolicy": {}, "pytorchReplicaSpecs": {"Master": waits, "Worker": fails}}
+    kind = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    place.job({**kind, "metadata": {"name": "echo"}, "spec": spec})
+    code, out, err = place.run()
+    assert code == 0, out + err
+    why = "ended with exit code 3; its last line: no data here"
+    assert f"warning: the run succeeded, but worker-0 failed: {why}\n" in err
 
 
 def test_a_failed_replica_restarts_in_place(place):

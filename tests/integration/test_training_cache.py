@@ -11,6 +11,7 @@ from tests.integration.places import until
 from tests.integration.test_training import replica, tfjob
 from tests.integration.test_training_steps import Flow
 from weft.operators.tracing import can_trace
+from weft.store.state import list_inner_runs, read_status
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="this system does not tell which files a command opens")
 
@@ -135,6 +136,24 @@ def test_folders_of_the_job_file_count(flow, tmp_path, kind):
     check(flow, lambda: data.write_text("two"), "x.csv changed")
 
 
+def test_changed_fields_of_a_job_file_are_named(flow):
+    job = tfjob(Worker=replica("sh train.sh"))
+    spec = job["spec"]["tfReplicaSpecs"]["Worker"]
+    container = spec["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "RATE", "value": "0.1"}]
+    flow.job(job)
+    cached(flow, {"file": "job.yaml"})
+    runs(flow)
+    spec["replicas"] = 2
+    flow.job(job)
+    assert "job echo replicas.Worker.replicas: 1 → 2" in plan(flow)
+    spec["replicas"], container["env"][0]["value"] = 1, "0.2"
+    flow.job(job)
+    planned = plan(flow)
+    assert "job echo replicas.Worker.template.containers[0 tensorflow].env[0 RATE].value changed" in planned
+    assert "0.1" not in planned
+
+
 def test_a_file_that_replicas_leave_in_the_project_counts(flow):
     command = 'sh train.sh; echo > "le"ft.bin'
     cached(flow, {"kind": "TFJob", "replicas": {"worker": 1}, "command": command})
@@ -182,6 +201,31 @@ def test_no_result_is_kept_that_goes_on_from_an_attempt_with_other_code(flow):
     assert model.read_text() == "old\nnew\n"
     runs(flow)
     assert "be reused" in plan(flow), "the next run has a checkpoint of its own"
+
+
+@pytest.mark.parametrize("left", ["nothing", "a file of the project", "a job that has ended"])
+def test_a_result_is_kept_after_an_attempt_with_other_code_that_left_nothing(flow, left):
+    leaves = 'echo old > "le"ft; ' if left == "a file of the project" else ""
+    (flow.folder / "train.sh").write_text(f'{leaves}cat "co"de/data/x.csv; exit 4')
+    jobs = [tfjob(Worker=replica("sh train.sh"))]
+    if left == "a job that has ended":
+        (flow.folder / "train.sh").write_text("until test -e ended; do sleep 0.05; done; exit 4")
+        jobs.append(tfjob(Worker=replica("true"), name="other"))
+    flow.job(*jobs)
+    cached(flow, {"file": "job.yaml"})
+    run = flow.start("run", "run.yaml")
+    if len(jobs) > 1:
+        until(lambda: flow.folder_of().is_dir() and list_inner_runs(flow.folder_of()))
+        until(lambda: any("Succeeded" in str(one["status"]) for one in read_status(flow.inner())), "the end of a job")
+        (flow.folder / "ended").touch()
+    run.communicate(timeout=180)
+    assert run.returncode == 1
+    (flow.folder / "train.sh").write_text(READ)
+    code, out, err = flow.weft("resume", "@last")
+    assert code == 0, err
+    spoilt = left != "nothing"
+    assert ("train.sh changed after the attempt that it goes on from had begun" in out + err) == spoilt
+    assert ("be reused" in plan(flow)) != spoilt
 
 
 def test_a_result_that_goes_on_from_an_attempt_is_kept_if_that_had_the_same_inputs(flow):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,28 @@ def test_an_error_of_a_function_is_raised_with_its_last_lines():
     assert isinstance(result.error, weft.TaskError)
 
 
+def test_a_replica_that_failed_though_its_job_succeeded_is_warned_of(folder):
+    def train():
+        import os
+        import time
+        from pathlib import Path
+
+        if "worker" in os.environ["WEFT_REPLICA"]:
+            Path("failed").touch()
+            raise ValueError("no data here")
+        while not Path("failed").exists():
+            time.sleep(0.05)
+
+    job = training.job("PyTorchJob", master=1, worker={"replicas": 1, "restart": "OnFailure"})
+    with pytest.warns(RuntimeWarning, match="worker-0 failed: .*no data here") as found:
+        result = run(job, train)
+    assert result.succeeded
+    assert found[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(job, train, check=False).succeeded
+
+
 def test_a_restart_sees_the_checkpoint_of_the_start_before(folder):
     def train():
         import os
@@ -85,6 +108,8 @@ def test_a_run_is_suspended_resumed_and_scaled(folder):
     until(lambda: starts.exists() and begun.conditions.get("job", {}).get("Running") == "True")
     begun.suspend()
     assert begun.wait().state == "suspended"
+    with pytest.raises(weft.ConflictError, match="is suspended already"):
+        begun.scale(worker=2)
     begun.resume()
     until(lambda: len(starts.read_text().split()) == 2)
     begun.scale(worker=2)
@@ -96,6 +121,10 @@ def test_a_run_is_suspended_resumed_and_scaled(folder):
     assert begun.logs("worker-1") == "done\n"
     with pytest.raises(weft.NotFoundError, match="no replica"):
         begun.logs("worker-7")
+    with pytest.raises(weft.ConflictError, match="has ended already: succeeded"):
+        begun.scale(worker=1)
+    with pytest.raises(weft.ConflictError, match="has ended already: succeeded"):
+        begun.suspend()
 
 
 def test_a_cancel_ends_the_run(folder):

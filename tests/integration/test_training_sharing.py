@@ -118,6 +118,17 @@ def test_two_halves_run_together_and_a_gang_never_starts_in_part(machine: Machin
     assert machine.end(gang) == 0
 
 
+def test_replicas_beyond_the_least_start_each_when_there_is_room(machine: Machine):
+    job = asking("gang", replicas=CORES + 2, cpu=1, policy={"schedulingPolicy": {"minAvailable": 1}})
+    job["spec"]["successPolicy"] = "AllWorkers"
+    run = machine.begin("gang", job)
+    until(lambda: machine.starts("gang") == CORES)
+    until(lambda: "needs 1 core at once, 0 are free" in machine.why("gang"), "the reason")
+    machine.let_go("gang")
+    assert machine.end(run) == 0
+    assert machine.starts("gang") == CORES + 2
+
+
 def test_a_higher_priority_suspends_a_run_that_goes_on_by_itself(machine: Machine):
     low = machine.begin("low", asking("low"))
     until(lambda: machine.started("low"))

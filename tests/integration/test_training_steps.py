@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,10 +122,10 @@ def test_failures_and_restarts_of_replicas_are_told_while_the_step_runs(flow):
     _, err = process.communicate()
     assert process.returncode == 0, err
     lines = [line.partition(" ")[2] for line in err.splitlines()]
-    failed = lines.index("train running: worker-0 failed: ended with exit code 3: no data")
+    failed = lines.index("train running: worker-0 failed: ended with exit code 3; its last line: no data")
     assert lines.index("train running: worker-0 starts again") > failed
     assert not any(line.startswith("train running: TFJob echo") for line in lines), "they are those of the step"
-    assert "worker-0 failed: ended with exit code 3: no data\n" in flow.weft("logs", f"{RUN}/train")[1]
+    assert "worker-0 failed: ended with exit code 3; its last line: no data\n" in flow.weft("logs", f"{RUN}/train")[1]
     assert "again" not in flow.weft("show", RUN)[1]
 
 
@@ -228,8 +229,39 @@ def test_a_step_over_its_time_stops_its_replicas(flow):
     flow.pipeline({"weft": {"timeout_s": 2}})
     code, out, err = flow.weft("run", "run.yaml")
     assert code == 1
-    assert "timed out" in out + err or "2 s" in out + err
+    assert "took longer than its timeout of 2 s" in out + err
     assert flow.alive() == []
+
+
+def test_the_wait_for_places_is_no_time_of_a_step(flow, monkeypatch):
+    (flow.folder / "x").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(flow.folder / "x"))
+    cores = len(os.sched_getaffinity(0))
+    busy = replica("touch begun; until test -e go; do sleep 0.05; done")
+    busy["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": str(cores)}}
+    (flow.folder / "busy.yaml").write_text(json.dumps(tfjob(Worker=busy, name="busy")))
+    holder = flow.start("run", "busy.yaml")
+    until((flow.folder / "begun").exists)
+    waits = replica("echo begun; exec sleep 600")
+    waits["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+    flow.job(tfjob(Worker=waits))
+    flow.pipeline({"weft": {"timeout_s": 1}})
+    run = flow.start("run", "run.yaml")
+    second = "run-000002"
+    until(lambda: flow.folder_of(second).is_dir() and list_inner_runs(flow.folder_of(second)), "its job")
+    created = time.monotonic()
+    until(lambda: time.monotonic() > created + 3, "a wait of more than the limit")
+    assert run.poll() is None
+    waited = " ".join(flow.weft("why", second)[1].split())
+    assert waited.startswith("train/worker[0]: asks at once")
+    assert "needs 1 core at once, 0 are free" in waited
+    (flow.folder / "go").touch()
+    holder.communicate(timeout=180)
+    assert holder.returncode == 0
+    _, err = run.communicate(timeout=180)
+    assert run.returncode == 1
+    assert "took longer than its timeout of 1 s" in err
+    assert "begun" in (flow.inner(run=second) / "logs" / "worker.0.0.log").read_text()
 
 
 def test_a_loop_has_jobs_of_its_own_for_each_item(flow):

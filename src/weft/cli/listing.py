@@ -188,10 +188,10 @@ def show(
     context.out.write("\n")
     print_steps(context, found)
     if found.of_jobs:
-        from weft.cli.replicas import print_events, print_first_failure, print_resources
+        from weft.cli.replicas import print_events, print_failure, print_resources
 
         print_resources(context, found)
-        print_first_failure(context, found)
+        print_failure(context, found)
         if events:
             print_events(context, found)
 

@@ -17,8 +17,8 @@ from weft.cli.tables import (
     state_text,
 )
 from weft.model.ids import loop_item
-from weft.model.wording import duration, size_text
-from weft.runs.job_reasons import unlimited_text
+from weft.model.wording import EXCEPTION, duration, sentences, size_text
+from weft.runs.job_reasons import unlimited_text, which_failure
 
 if TYPE_CHECKING:
     from weft.cli.context import CommandContext
@@ -40,8 +40,6 @@ _MEANINGS: Final[Mapping[int, str]] = {
     143: "ended on request, SIGTERM",
 }
 """Exit codes in words; codes above 128 are those of signals."""
-_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)(?:: .*)?")
-
 _CONTAINER: Final = re.compile(r"container \S+ ")
 """The start of messages about a container beside the main one."""
 _ENDED: Final = re.compile(r"was ended because (its (?:startup probe|liveness probe|postStart hook) .*)")
@@ -106,11 +104,11 @@ def print_events(context: CommandContext, found: RunRecord) -> None:
         )
 
 
-def print_first_failure(context: CommandContext, found: RunRecord) -> None:
-    """Print the replica that failed first and its last lines, if the run has failed."""
+def print_failure(context: CommandContext, found: RunRecord) -> None:
+    """Print the replica whose failure is that of the run, and its last lines, if the run has failed."""
     _, *lines = clean(found.message).splitlines() or [""]
     if found.state == "failed" and lines:
-        context.out.write(f"\nfirst failure: {one_line(found.message, 500)}\n")
+        context.out.write(f"\n{which_failure(found.jobs)} failure: {one_line(found.message, 500)}\n")
         context.out.write("".join(f"{line}\n" for line in lines))
 
 
@@ -125,11 +123,11 @@ def _job_row(job: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
     else:
         about = job.get("queued") or last.get("message", "")
     if lingering := job.get("lingering"):
-        about = f"{about} Its {lingering}."
+        about = sentences(about, f"Its {lingering}.")
     if unlimited := unlimited_text(job):
-        about = f"{about} {unlimited}"
+        about = sentences(about, unlimited)
     if "expired_at" in job:
-        about = f"{about} Its logs were removed at {moment(job['expired_at'])} (ttlSecondsAfterFinished)."
+        about = sentences(about, f"Its logs were removed at {moment(job['expired_at'])} (ttlSecondsAfterFinished).")
     return f"{job['kind']} {job['name']}", job["condition"], time, one_line(about, 300)
 
 
@@ -206,5 +204,5 @@ def _meaning(code: int, message: str) -> str:
         return f": {one_line(ended[1], 120)}"
     if code in _MEANINGS:
         return f" ({_MEANINGS[code]})"
-    raised = [line.strip() for line in message.splitlines() if _EXCEPTION.fullmatch(line.strip())]
+    raised = [line.strip() for line in message.splitlines() if EXCEPTION.fullmatch(line.strip())]
     return f": {one_line(raised[-1], 120)}" if raised else ""

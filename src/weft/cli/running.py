@@ -395,6 +395,10 @@ def _print_summary(context: CommandContext, found: RunRecord, result: RunResult,
     out.write(f"\n{result.run_id} {result.state}{f' in {time}' if time else ''}\n")
     if result.error is not None:
         context.say(f"error {result.error.code}: {clean(result.error.message)}")
+    if found.of_jobs:
+        from weft.runs.job_reasons import failed_beside  # most runs are pipelines
+
+        warn(context, [beside] if (beside := failed_beside(found)) else [])
     outputs = list(result.outputs.items())
     for at, (name, place) in enumerate(outputs[:MOST_OUTPUTS]):
         out.write(f"{'outputs' if at == 0 else '':9}{clean(name)}: {short_path(place, cwd)}\n")

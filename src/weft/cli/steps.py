@@ -226,11 +226,11 @@ def show_step(
         ]
         print_table(out, ("ITEM", "STATE", "TIME", "MESSAGE"), rows)
     for begun in () if loop else inner:
-        from weft.cli.replicas import print_events, print_first_failure, print_jobs
+        from weft.cli.replicas import print_events, print_failure, print_jobs
 
         context.out.write("\n")
         print_jobs(context, begun)
-        print_first_failure(context, begun)
+        print_failure(context, begun)
         if events:
             print_events(context, begun)
 

@@ -100,6 +100,8 @@ SIGKILL: Final = 9
 SIGNALLED: Final = 128
 TIMED_OUT: Final = "took longer than its timeout of"
 """The beginning of the message of a task that took longer than its timeout."""
+BACKOFF_LIMIT: Final = "it has reached the specified backoff limit"
+"""The end of the message of a training job that has been retried too often."""
 OF_TIMEOUTS: Final = "builtins:TimeoutError"
 """The class of the exception of such a task, as `TaskError.raised`."""
 """Exit codes above this number mean that a signal ended the process: this number plus the signal."""

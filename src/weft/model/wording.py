@@ -7,6 +7,8 @@ from typing import Final
 
 from weft.model.patterns import late_pattern
 
+EXCEPTION: Final = late_pattern(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)(?:: .*)?")
+"""A line that tells an exception of Python."""
 LAST_LINES: Final = "Its last lines:"
 """The line of the message of a failed command that precedes what it printed last."""
 MOST_TOLD: Final = 20
@@ -94,8 +96,15 @@ def clean(text: str) -> str:
     )
 
 
+def sentences(text: str, more: str) -> str:
+    """Return two texts as one, the first with a full stop."""
+    return f"{text.removesuffix('.')}. {more}" if text else more
+
+
 def how_failed(message: str) -> str:
-    """Return the message of a failed command with only the last line that it printed."""
+    """Return the message of a failed command with only the last line that it printed: an exception is the reason."""
     how, _, told = message.partition(f"\n{LAST_LINES}\n")
     printed = [line.strip() for line in told.split("\n") if line.startswith("  ") and line.strip()]
-    return f"{how.removesuffix('.')}: {printed[-1]}" if printed else message
+    if not printed:
+        return message
+    return f"{how.removesuffix('.')}{':' if EXCEPTION.fullmatch(printed[-1]) else '; its last line:'} {printed[-1]}"

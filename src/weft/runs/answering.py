@@ -56,7 +56,7 @@ def _of_run(reader: RunReader, run: RunRecord, target: str) -> Reasons:
     if run.ended is not None and run.state not in (INTERRUPTED, SUSPENDED):
         message = f"{target} is a run that has ended, in which nothing waits"
         raise UsageError(message, hint=f"Write: weft why {target}/STEP")
-    waiting = _waits(reader, run)
+    waiting = (*_waits(reader, run), *_waits_of_jobs(reader, run))
     told = {wait.subject.partition("[")[0] for wait in waiting}
     held = tuple(one for one in not_started(run) if one.step not in told)
     if not waiting and held:
@@ -81,6 +81,17 @@ def _inner_waits(reader: RunReader, run: RunRecord, step: str) -> Iterator[Wait]
     for inner in reader.show_inner(run, step):
         if inner.ended is None:
             yield from _waits(reader, inner)
+
+
+def _waits_of_jobs(reader: RunReader, run: RunRecord) -> Iterator[Wait]:
+    """Yield what the jobs of steps that run wait for; their subjects are replicas of the steps, or the steps."""
+    with_jobs = {job["step"] for job in run.jobs}
+    for step in run.steps:
+        if step.state == "running" and step.name in with_jobs:
+            for inner in reader.show_inner(run, step.name):
+                for wait in _waits(reader, inner) if inner.ended is None else ():
+                    own = step.name if wait.subject == inner.name else f"{step.name}/{wait.subject}"
+                    yield replace(wait, subject=own)
 
 
 def _waits(reader: RunReader, run: RunRecord) -> tuple[Wait, ...]:

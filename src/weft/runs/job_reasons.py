@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.engine.waiting import HELD
+from weft.model.failures import BACKOFF_LIMIT
 from weft.model.ids import loop_item
+from weft.model.wording import how_failed, sentences
 from weft.runs.explaining import waits_within
 from weft.runs.reasons import Reasons, state_of
 from weft.runs.records import INTERRUPTED, SUSPENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from weft.engine.waiting import Wait
     from weft.runs.reading import RunRecord
     from weft.runs.sources import SourceHost
+
+_MOST_FAILED: Final = 3
+"""The number of failed replicas of a run that succeeded that are named."""
 
 
 def reasons_of_jobs(run: RunRecord, target: str, host: SourceHost) -> Reasons:
@@ -59,6 +64,27 @@ def _remark(run: RunRecord, replica: str = "") -> str:
     return " ".join(filter(None, (unlimited_text(job, replica) for job in run.jobs)))
 
 
+def failed_beside(run: RunRecord) -> str:
+    """Return which replicas had failed when their run succeeded, with their last errors; "" if none had."""
+    if run.state != "succeeded" or not run.of_jobs:
+        return ""
+    failed = [
+        f"{loop_item(step.name, number)} failed: {how_failed(item.message)}".partition("\n")[0]
+        for step in run.steps
+        for number, item in sorted(step.items.items())
+        if item.state == "failed"
+    ]
+    more = [f"{len(failed) - _MOST_FAILED} more failed"] if len(failed) > _MOST_FAILED else []
+    told = "; ".join([*failed[:_MOST_FAILED], *more])
+    return f"the run succeeded, but {told}" if failed else ""
+
+
+def which_failure(jobs: Sequence[Mapping[str, Any]]) -> str:
+    """Return which failure is that of a run whose jobs have failed: the last one where a job was retried too often."""
+    ends = [one for job in jobs for one in job["status"].get("conditions", ()) if one["type"] == "Failed"]
+    return "last" if ends and ends[0]["message"].endswith(BACKOFF_LIMIT) else "first"
+
+
 def unlimited_text(job: Mapping[str, Any], replica: str = "") -> str:
     """Return how often the replicas of a job, or one or those of a type, have started again if nothing limits it."""
     counts: Mapping[str, int] = job.get("unlimited_restarts", {})
@@ -72,9 +98,9 @@ def _text(run: RunRecord, job: Mapping[str, Any]) -> str:
     conditions = job["status"].get("conditions", ())
     reason = job.get("queued") or (conditions[-1]["message"] if conditions else "")
     if lingering := job.get("lingering"):
-        reason = f"{reason} Its {lingering}."
+        reason = sentences(reason, f"Its {lingering}.")
     if "managed_by" in job:
         reason = f"it is left to {job['managed_by']} (managedBy)"
     elif run.state in (SUSPENDED, INTERRUPTED) and condition in ("Suspended", "Interrupted"):
-        reason = f"{reason} It goes on with: weft resume {run.id}".strip()
+        reason = sentences(reason, f"It goes on with: weft resume {run.id}")
     return f"{job['kind']} {job['name']} is {condition}" + (f": {reason}" if reason else "")

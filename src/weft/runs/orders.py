@@ -58,13 +58,17 @@ def answer_of(folder: Path, message: Mapping[str, Any], through_cluster: Callabl
 
     ConflictError: the run has ended, or its owner does not answer.
     """
-    found = read_run(folder)
+    refuse_ended(read_run(folder))
+    return deliver(folder, message, through_cluster)
+
+
+def refuse_ended(found: RunRecord) -> None:
+    """Raise ConflictError if a run takes no order: it has ended, or is suspended."""
     if found.state in (SUSPENDED, INTERRUPTED):
         word = "is suspended already" if found.state == SUSPENDED else "was interrupted"
         raise ConflictError(f"{found.id} {word}: nothing of it runs", hint=f"Go on with it: weft resume {found.id}")
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
-    return deliver(folder, message, through_cluster)
 
 
 def deliver(folder: Path, message: Mapping[str, Any], through_cluster: Callable[..., Any]) -> Any:

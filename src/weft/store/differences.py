@@ -124,13 +124,14 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
         if old is not None and new is not None:
             return f"{name} changed"
     if old is None:
-        silent = kind in ("input", "output", "file", "code", *_DIGESTED)
-        return f"{name} was added" + ("" if silent else f": {shortened(new or '')}")
+        text = new or ""
+        silent = kind in ("input", "output", "file", "code", *_DIGESTED) or text.startswith(DIGEST)
+        return f"{name} was added" + ("" if silent else f": {shortened(text)}")
     if new is None:
         return f"{name} was removed"
     if kind == "variable" and new == ABSENT:
         return f"{name} is not set now"
-    if kind in ("code", "copied", "variable") and old.startswith(DIGEST) and new.startswith(DIGEST):
+    if kind in ("code", "copied", "variable", "job") and old.startswith(DIGEST) and new.startswith(DIGEST):
         return f"{name} changed"
     return (
         f"the command changed: {_part(old, new)}"

@@ -69,7 +69,8 @@ class JobTemplate:
         the replicas run their own commands. `isolation` and `backend` are settings of `weft run`; with "ray" the
         replicas run at the machines of a cluster. An open `session` lends its workers, on whatever backend it has.
 
-        With `check` an error of the run is raised; without it, the result has it. TaskError: a replica failed.
+        With `check` an error of the run is raised, and a replica that failed though its job succeeded is a
+        RuntimeWarning; without it, the result has them. TaskError: a replica failed.
         RunFailedError, RunCancelledError: the jobs failed, or were cancelled. ProgramError: the function cannot be
         pickled. NotFoundError: nothing says how an image starts.
         """

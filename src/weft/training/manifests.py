@@ -11,6 +11,7 @@ from typing import Any, Final
 from weft.documents import yaml
 from weft.documents.emitting import to_yaml
 from weft.documents.problems import FilePosition
+from weft.frontends.training.fields import GPU_HINT
 from weft.frontends.training.kinds import KINDS
 from weft.frontends.training.reading import KUBEFLOW, TRAINER
 from weft.frontends.training.tuning import TUNE
@@ -237,7 +238,7 @@ def of_arguments(error: JobFileError) -> JobFileError:
     """
     found: dict[str, str] = {}
     message = ""
-    for line in error.message.splitlines():
+    for line in error.message.replace(GPU_HINT, "Did you mean gpu?").splitlines():
         place = _PLACE.match(line)
         if place is not None or not found:
             argument, text = (_argument_of(place[1] or ""), place[2]) if place is not None else ("", line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path  # noqa: TC003 - msgspec reads it
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from weft.model.errors import NotFoundError, UsageError, WeftError
 from weft.model.ids import loop_item
 from weft.model.suggestions import did_you_mean
 from weft.runs.active import RunEvents
+from weft.runs.job_reasons import failed_beside
+from weft.runs.orders import refuse_ended
 from weft.runs.reading import read_run
 from weft.runs.records import SUSPENDED
 from weft.runs.service import RunService
@@ -106,10 +109,14 @@ class TrainingRun:
         ended = self._active.result()
         if ended.state != SUSPENDED:
             self._service.close()
-        return _result(ended, check=check)
+        return _result(ended, check=check, callers=1)
 
     def suspend(self) -> None:
-        """End all replicas and release the machine; `resume` continues. ConflictError: the run has ended."""
+        """End all replicas and release the machine; `resume` continues.
+
+        ConflictError: the run has ended, or is suspended.
+        """
+        refuse_ended(read_run(self.folder))
         self._active.suspend()
 
     def resume(self) -> None:
@@ -118,9 +125,12 @@ class TrainingRun:
         self._active = self._service.resume(self.id, events=RunEvents(records=False))
 
     def scale(self, **counts: int) -> None:
-        """Change the numbers of replicas: `scale(worker=4)`. UsageError: a type or number that is not possible.
-        CapacityError: there is never room for so many.
+        """Change the numbers of replicas: `scale(worker=4)`.
+
+        UsageError: a type or number that is not possible. CapacityError: there is never room for so many.
+        ConflictError: the run has ended, or is suspended.
         """
+        refuse_ended(read_run(self.folder))
         self._active.scale(",".join(f"{name}={count}" for name, count in counts.items()))
 
     def cancel(self, reason: str = "cancelled") -> None:
@@ -159,7 +169,7 @@ def run_jobs(
 ) -> TrainingResult:
     """Run jobs to their end; see `JobTemplate.run`."""
     service, source = _source(files, file, function, flags, session)
-    return _result(wiring.run_pipeline(source, service.settings, quiet=True, session=session), check=check)
+    return _result(wiring.run_pipeline(source, service.settings, quiet=True, session=session), check=check, callers=2)
 
 
 def begin_jobs(
@@ -185,10 +195,13 @@ def _source(
     return RunService(wiring, settings, state, session=session), source
 
 
-def _result(ended: RunResult, *, check: bool) -> TrainingResult:
+def _result(ended: RunResult, *, check: bool, callers: int) -> TrainingResult:
+    """Return the result of a run; a warning stands for a line of the program, so many `callers` above."""
     if check and ended.error is not None:
         raise ended.error
     folder = ended.folder
+    if check and (beside := failed_beside(read_run(folder))):
+        warnings.warn(f"{ended.run_id}: {beside}", RuntimeWarning, stacklevel=callers + 2)
     checkpoints = folder / "checkpoints"
     return TrainingResult(
         ended.run_id,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from weft.frontends.pipelines.states import NEWS
 from weft.frontends.training.compiler import as_json, groups_of
 from weft.frontends.training.desired import is_ours
 from weft.frontends.training.endpoints import loopback_warnings
-from weft.frontends.training.opened_reports import SPREAD, opened_in
+from weft.frontends.training.opened_reports import SPREAD, forget_opened, opened_in
 from weft.frontends.training.reading import read_files
 from weft.frontends.training.running import AUTO, TENSORBOARD
 from weft.frontends.training.source import STEP, image_leaves, refuse_spread
@@ -37,15 +38,21 @@ from weft.model.masking import without_secrets
 from weft.model.records import as_dict
 from weft.model.suggestions import did_you_mean
 from weft.model.wording import MOST_TOLD, how_failed
+from weft.operators.call import TIMED_OUT as TIMEOUT_STATUS
 from weft.operators.mounts import BindMount
 from weft.runs.active import RunEvents, RunMessage
 from weft.runs.foreseeing import plan_jobs
+from weft.runs.job_reasons import failed_beside, which_failure
 from weft.runs.lending import lent_session
+from weft.runs.reading import read_run
 from weft.runs.records import Record
 from weft.runs.service import RunService
+from weft.runtime.clock import RealClock
+from weft.store.digests import DIGEST
 from weft.store.folders import safe_open
 from weft.store.state import StateRoot, newest_run, read_description, read_status
 from weft.training.jobs import ROLES, job
+from weft.training.placed_time import PlacedTime
 from weft.training.runs import backend_of
 
 if TYPE_CHECKING:
@@ -82,13 +89,16 @@ _ARGUMENTS: Final = (
 )
 """The options that are arguments of `weft.training.job`."""
 _LONGEST_NEWS: Final = 2000
+_COMPILED: Final = "/__pycache__/"
+"""What the paths of compiled modules have, which Python replaces when their source has changed."""
 _NUMBERS: Final = frozenset({_REPLICAS, "grace_s", "backoff_limit", "deadline_s"})
 
 
 def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str, Any]:
     """Run the jobs of a step to their end (style TASK); return their conditions.
 
-    TaskError: a job failed, with its reason and the replica that failed first. RunCancelledError: the step was stopped.
+    TaskError: a job failed, with its reason and the replica whose failure it was, or it took too long.
+    RunCancelledError: the step was stopped.
     """
     params = ctx.params
     name, options, folder = str(params["name"]), params["options"], str(params["folder"])
@@ -111,6 +121,8 @@ def run_step_jobs(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> dict[str
         raise RunCancelledError(f"step {name} was stopped")
     if ended.error is not None or ended.state != "succeeded":
         raise _failure(ended, name)
+    if beside := failed_beside(read_run(ended.folder)):
+        ctx.emit(NEWS, beside[:_LONGEST_NEWS])
     return {
         "run": ended.run_id,
         "jobs": _conditions(ended.folder),
@@ -168,15 +180,28 @@ def _to_end(ctx: TaskContext, service: RunService, source: TrainingSource) -> Ru
             active.cancel("the step was stopped", force=True)
 
     ctx.on_cancel(stop)
-    news = _StepNews(source.files.jobs)
+    news, placed, limit = _StepNews(source.files.jobs), PlacedTime(source.files, RealClock()), ctx.params["timeout_s"]
+    late = False
     with safe_open(log.parent, log.name, mode="a") as out:
-        while (event := events.take()) is not None:
+        while True:
+            try:
+                event = events.take(None if late else placed.left(limit))
+            except queue.Empty:
+                late = True
+                stop()
+                continue
+            if event is None:
+                break
+            placed.take(event)
             for line in _log_lines(event):
                 out.write(f"{line}\n")
                 out.flush()
             if told := news.of(event):
                 ctx.emit(NEWS, told[:_LONGEST_NEWS])
-    return active.result()
+    ended = active.result()
+    if late and ended.state != "succeeded" and not ctx.cancelled():
+        raise TaskError(placed.too_long(limit), task=str(ctx.params["name"]), status=TIMEOUT_STATUS)
+    return ended
 
 
 class _StepNews:
@@ -227,8 +252,22 @@ def _begin(service: RunService, source: TrainingSource, events: RunEvents) -> Ac
         found = service.show(last.name)
         with suppress(WeftError):  # without a description it did not begin
             if found.state != "succeeded" and read_description(last).get(STEP) == source.step.digest:
+                if not _goes_on_from(last, service.state.path.parent.parent):
+                    forget_opened(last)
                 return service.resume(last.name, events=events, source=source)
     return service.submit(source, events=events)
+
+
+def _goes_on_from(last: Path, run: Path) -> bool:
+    """Whether something that an attempt left may be a part of the result of the next one: checkpoints, jobs that have
+    succeeded, or files outside of the folder of the pipeline's run. What is not known may.
+    """
+    opened, _ = opened_in(last)
+    if opened is None:
+        return True
+    outside = (path for path in opened.written if not path.startswith(f"{run}/") and _COMPILED not in path)
+    ended = any(word in ("Succeeded", "Complete") for word in _conditions(last).values())
+    return ended or any(files for *_, files in os.walk(last / "checkpoints")) or any(map(os.path.isfile, outside))
 
 
 def _log_lines(event: object) -> Iterator[str]:
@@ -242,10 +281,11 @@ def _log_lines(event: object) -> Iterator[str]:
 
 
 def _failure(ended: RunResult, step: str) -> TaskError:
-    """Return the error of a step whose jobs failed: the reason of the job, then the replica that failed first."""
+    """Return the error of a step whose jobs failed: the reason of the job, then the replica whose failure it was."""
+    jobs = read_status(ended.folder)
     said = [
         (f"{one['kind']} {one['name']}", str(condition["message"]))
-        for one in read_status(ended.folder)
+        for one in jobs
         for condition in one["status"].get("conditions", ())
         if condition["type"] == "Failed" and condition["status"] == "True"
     ]
@@ -254,8 +294,9 @@ def _failure(ended: RunResult, step: str) -> TaskError:
     status = error.status if isinstance(error, TaskError) else None
     task = error.task if isinstance(error, TaskError) else ""
     reason = "; ".join(f"{job} failed: {why}" for job, why in said) or f"the jobs of the step ended {ended.state}"
+    label = f". {which_failure(jobs).capitalize()} failure" if task else ""
     if first and first not in reason and not any(why in first for _, why in said):
-        reason = f"{reason.removesuffix('.')}{'. First failure' if task else ''}: {first}"
+        reason = f"{reason.removesuffix('.')}{label}: {first}"
     return TaskError(reason, task=step, status=status, hint="" if error is None else error.hint)
 
 
@@ -375,12 +416,25 @@ def leaves(options: Mapping[str, Any], folder: str, cwd: str) -> dict[str, str]:
         own = {name: value for name, value in options.items() if name not in (*_PLACES, *_FUNCTION)}
         called = {name: options[name] for name in _FUNCTION if name in options}
         return {**images, **leaves_of(own, folder, cwd), **(function.leaves(called, folder, cwd) if called else {})}
-    found = {f"job {one.name}": _digest(one) for one in files.jobs}
+    found = {f"job {one.name} {path}": text for one in files.jobs for path, text in _fields(as_json(one), "")}
     found |= images
     found |= {f"pod {one.name}": _digest(one) for one in files.pods}
     for kind, held in (("config map", files.config_maps), ("secret", files.secrets)):
         found |= {f"{kind} {name}": _digest(one) for name, one in held.items()}
     return found
+
+
+def _fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a record by their paths; the values of variables stay out of sight."""
+    if isinstance(value, Mapping):
+        inner = [pair for name, one in value.items() for pair in _fields(one, f"{path}.{name}" if path else name)]
+        yield from inner or [(path, "{}")]
+    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        for number, one in enumerate(value):
+            name = f" {one['name']}" if isinstance(one, Mapping) and one.get("name") else ""
+            yield from _fields(one, f"{path}[{number}{name}]")
+    elif value is not None:
+        yield path, f"{DIGEST}{_digest(value)}" if ".env[" in path else json.dumps(value)
 
 
 def _digest(value: object) -> str:
@@ -472,5 +526,6 @@ KIND: Final = StepKind(
     examine=examine,
     unseen=unseen,
     misfit=misfit,
+    timed=True,
     spreads=spreads,
 )

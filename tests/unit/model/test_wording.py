@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weft.model.wording import counted, number_text, type_of, with_article
+from weft.model.wording import counted, how_failed, number_text, sentences, type_of, with_article
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,21 @@ def test_irregular_plurals():
 )
 def test_numbers_have_all_digits_that_tell_them_from_others(value, text):
     assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("printed", "text"),
+    [
+        ("ValueError: bad", "ended with exit code 3: ValueError: bad"),
+        ("pytorch-simple-node-0-1", "ended with exit code 3; its last line: pytorch-simple-node-0-1"),
+    ],
+)
+def test_only_an_exception_is_the_reason_of_a_failure(printed, text):
+    assert how_failed(f"ended with exit code 3.\nIts last lines:\n  begun\n  {printed}\nThe whole log: /log") == text
+    assert how_failed("ended with exit code 3.\nIt printed nothing.") == "ended with exit code 3.\nIt printed nothing."
+
+
+def test_sentences_have_a_full_stop_between_them():
+    assert sentences("longer than specified deadline", "Its logs") == "longer than specified deadline. Its logs"
+    assert sentences("It is suspended.", "Its logs") == "It is suspended. Its logs"
+    assert sentences("", "Its logs") == "Its logs"

@@ -5,8 +5,8 @@ from typing import Any
 
 from weft.model.errors import NotFoundError
 from weft.runs.answering import why
-from weft.runs.job_reasons import reasons_of_jobs, unlimited_text
-from weft.runs.reading import RunRecord
+from weft.runs.job_reasons import failed_beside, reasons_of_jobs, unlimited_text, which_failure
+from weft.runs.reading import ItemRecord, RunRecord, StepRecord
 
 JOB = {"kind": "TFJob", "name": "j", "condition": "Running", "status": {}}
 NO_HOST: Any = None
@@ -49,3 +49,26 @@ def test_a_pipeline_tells_the_steps_that_start_replicas_again_without_a_limit(tm
         "run-000001: nothing of it waits",
         "train: Restarts: 7, no limit: set runPolicy.backoffLimit.",
     ]
+
+
+def test_replicas_that_failed_though_the_run_succeeded_are_named():
+    failed = ItemRecord(state="failed", message="ended with exit code 3.\nIts last lines:\n  KeyError: 3")
+    items = {0: ItemRecord(state="succeeded"), **dict.fromkeys(range(1, 6), failed)}
+    steps = [StepRecord(name="worker", items=items)]
+    run = RunRecord(
+        id="run-000001", folder=Path("none"), state="succeeded", frontend="training", jobs=(JOB,), steps=steps
+    )
+    why = "ended with exit code 3: KeyError: 3"
+    assert failed_beside(run) == (
+        f"the run succeeded, but worker-1 failed: {why}; worker-2 failed: {why}; worker-3 failed: {why}; 2 more failed"
+    )
+    run.state = "failed"
+    assert failed_beside(run) == ""
+
+
+def test_the_failure_of_a_job_that_was_retried_too_often_is_its_last_one():
+    def failed(message: str) -> dict[str, Any]:
+        return {**JOB, "status": {"conditions": [{"type": "Failed", "status": "True", "message": message}]}}
+
+    assert which_failure([JOB, failed("1 Worker replica(s) failed.")]) == "first"
+    assert which_failure([JOB, failed("Job j has failed because it has reached the specified backoff limit")]) == "last"

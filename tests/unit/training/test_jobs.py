@@ -163,3 +163,12 @@ def test_wrong_files_and_fields_name_their_argument(arguments, said):
     with pytest.raises((weft.UsageError, weft.JobFileError)) as caught:
         training.job(worker=1, **arguments)
     assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_mistake_in_what_replicas_request_is_told_once():
+    with pytest.raises(weft.JobFileError) as found:
+        training.job(worker=1, command="true", resources={"gpus": 1})
+    assert found.value.message.splitlines() == [
+        "weft.training.job: worker.resources: Invalid value: `gpus`: must be a standard resource for containers",
+        "    Did you mean gpu?",
+    ]

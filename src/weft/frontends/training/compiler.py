@@ -88,8 +88,8 @@ class ReplicaGroup(Struct, frozen=True):
 
     @property
     def is_service(self) -> bool:
-        """Whether its replicas live as long as others of the job."""
-        return (self.job.kind, self.type) in SERVICES or self.spec.restart_policy == ALWAYS
+        """See the function of this name."""
+        return is_service(self.job, self.type)
 
     @property
     def scalable(self) -> bool:
@@ -106,6 +106,11 @@ class ReplicaGroup(Struct, frozen=True):
             return max(count, 1, *candidates)
         elastic = self.job.elastic.max_replicas if self.job.elastic else None
         return max(MOST_REPLICAS, 2 * count, elastic or 0, *candidates)
+
+
+def is_service(job: TrainingJob, type: str) -> bool:
+    """Whether the replicas of a type live as long as others of their job."""
+    return (job.kind, type) in SERVICES or job.replicas[type].restart_policy == ALWAYS
 
 
 def groups_of(files: JobFile) -> Iterator[ReplicaGroup]:

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from weft.frontends.training.census import restarts_unlimited
 from weft.frontends.training.compat import Compat
-from weft.frontends.training.compiler import as_json, gang_name
-from weft.frontends.training.conditions import TRUE, has_finished, is_true, with_end
-from weft.frontends.training.desired import BACKOFF_LIMIT, desired, is_ours, leaves_workers, lingers
-from weft.frontends.training.job_news import preempted_text, restart_text
+from weft.frontends.training.compiler import as_json, gang_name, is_service
+from weft.frontends.training.conditions import has_finished, is_true, with_end
+from weft.frontends.training.desired import desired, is_ours, leaves_running, lingers
+from weft.frontends.training.job_news import PREEMPTED, preempted_text, restart_text
 from weft.frontends.training.kinds import pod_name, replica_counts
 from weft.frontends.training.observed import (
     FAILED,
@@ -41,6 +41,7 @@ from weft.frontends.training.observed import (
 from weft.frontends.training.pod_table import PodTable
 from weft.frontends.training.schema import TrainingJob
 from weft.graph.control import AnswerKind, ControlAnswer
+from weft.model.failures import BACKOFF_LIMIT
 from weft.model.ids import loop_item, task_name
 from weft.model.records import converter
 
@@ -249,15 +250,18 @@ def joined(answers: Sequence[ControlAnswer]) -> list[ControlAnswer]:
 
 
 def _lingers(view: TasksView, state: Reconciled, jobs: Jobs, name: str) -> bool:
-    """Whether replicas of a job that has succeeded still end by themselves."""
+    """Whether replicas of a job that has succeeded still end by themselves; services have no end of their own."""
     job, status = jobs.jobs[name], state.statuses[name]
     until = lingers(job, status.conditions, status.completed_at, jobs.compat)
-    alive = {
-        type
+    left = leaves_running(job, status.conditions)
+    if until <= view.now and not left:
+        return False
+    return any(
+        task.state in _ALIVE or (left and task.state == "waiting" and task.restarts)
         for type, vertex in jobs.vertices[name].items()
-        if any(task.state in _ALIVE for task in view.vertices[vertex])
-    }
-    return (bool(alive) and until > view.now) or ("Worker" in alive and leaves_workers(job, status.conditions))
+        if not (left and is_service(job, type))
+        for task in view.vertices[vertex]
+    )
 
 
 def _asked(state: Reconciled, view: TasksView, jobs: Jobs) -> Reconciled:
@@ -379,7 +383,7 @@ def _one(
         over = has_finished(status.conditions) or job.policy.suspend
         observed = _observed(state, job, pods, gang=gang, over=over)
         answer = desired(job, observed, view.now, jobs.compat)
-        told = _with_cause(answer.status, state.preempted)
+        told = _with_cause(answer.status, "" if state.suspended else state.preempted)
         state = replace(state, statuses={**state.statuses, job.name: told})
         moved = False
         late: set[str] = set()
@@ -532,19 +536,19 @@ def _quota(view: TasksView, job: TrainingJob, vertices: Mapping[str, str]) -> in
     least = policy.min_available if policy is not None else None
     if gang is None or least is None or least >= sum(replica_counts(job).values()):
         return _UNLIMITED
-    there = sum(task.state in _PLACED for vertex in vertices.values() for task in view.vertices[vertex])
-    return max(least - there, 1 if gang.granted and not gang.asks else 0)
+    tasks = [task for vertex in vertices.values() for task in view.vertices[vertex]]
+    there = sum(task.state in _PLACED for task in tasks)
+    free = gang.granted and not gang.asks and not any(task.state == "waiting" and not task.restarts for task in tasks)
+    return max(least - there, int(free))
 
 
 def _with_cause(status: JobStatus, by: str) -> JobStatus:
-    """Add to the condition of a suspended job for which run it makes room."""
-    if not by:
+    """Add to the condition of a suspended job for which run it makes room; "": users have suspended it."""
+    if not is_true(status.conditions, SUSPENDED):
         return status
-    cause = preempted_text(by)
+    cause = preempted_text(by) if by else ""
     conditions = tuple(
-        replace(one, message=one.message + cause)
-        if one.type == SUSPENDED and one.status == TRUE and not one.message.endswith(cause)
-        else one
+        replace(one, message=one.message.partition(PREEMPTED)[0] + cause) if one.type == SUSPENDED else one
         for one in status.conditions
     )
     return replace(status, conditions=conditions)
@@ -706,7 +710,10 @@ def _pod(
 
 
 def _end(view: TasksView, state: Reconciled, jobs: Jobs) -> ControlAnswer:
-    """Return the end of the run: failed if a job has failed, by the replica that failed first, or once too often."""
+    """Return the end of the run: failed if a job has failed, by its replica that failed first.
+
+    That of a job that was retried too often is by its last failure.
+    """
     failed = [name for name in jobs.jobs if is_true(state.statuses[name].conditions, FAILED)]
     if not failed:
         return ControlAnswer(AnswerKind.CONCLUDE, text="every job has succeeded", outcome="succeeded")

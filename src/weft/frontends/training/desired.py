@@ -51,6 +51,7 @@ from weft.frontends.training.rules import (
     upstream_verdicts,
 )
 from weft.frontends.training.schema import EXIT_CODE, TrainingJob
+from weft.model.failures import BACKOFF_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 _OURS: Final = "kubeflow.org/training-operator"
 _OURS_V2: Final = "trainer.kubeflow.org/trainjob-controller"
 """The controllers of `managedBy` whose jobs are run here; a job without one is too."""
-BACKOFF_LIMIT: Final = "it has reached the specified backoff limit"
-"""The end of the message of a job that has been retried too often."""
 _COUNTERS: Final = {FAILED: "jobs_failed_total", RESTARTING: "jobs_restarted_total", CREATED: "jobs_created_total"}
 
 
@@ -97,13 +96,9 @@ def lingers(
     return completed_at + KINDS[job.kind].linger_s
 
 
-def leaves_workers(job: TrainingJob, conditions: tuple[Condition, ...]) -> bool:
-    """Whether the workers of a job that has succeeded with its first worker run to their own end.
-
-    `cleanPodPolicy: None` says so. Where a chief has ended, workers may be servers that never end.
-    """
-    chosen = job.policy.clean_pod_policy == "None" and has_succeeded(conditions)
-    return chosen and not any(type in job.replicas for type in KINDS[job.kind].masters)
+def leaves_running(job: TrainingJob, conditions: tuple[Condition, ...]) -> bool:
+    """Whether the replicas of a job that has succeeded run to their own end: `cleanPodPolicy: None` says so."""
+    return job.policy.clean_pod_policy == "None" and has_succeeded(conditions)
 
 
 def _lives(pod: Pod) -> bool:

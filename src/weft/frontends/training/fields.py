@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 INT32: Final = 2**31 - 1
 INT64: Final = 2**63 - 1
 PORT_MAX: Final = 65535
+GPU_HINT: Final = "write nvidia.com/gpu, or the name with the domain of another vendor"
+"""The hint about a resource that is called gpu."""
 MOST_REPLICAS: Final = 10_000
 """The most replicas of one type; each has records and a name of its own, which take time and memory."""
 _SHOWN: Final = 40
@@ -277,5 +279,5 @@ def _list_hint(node: yaml.Node) -> str:
 
 def _resource_hint(name: str) -> str:
     if name in ("gpu", "gpus"):
-        return "write nvidia.com/gpu, or the name with the domain of another vendor"
+        return GPU_HINT
     return did_you_mean(name, _RESOURCES, f"write one of {', '.join(_RESOURCES)}, or a name with a domain")

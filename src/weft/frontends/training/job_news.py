@@ -41,6 +41,6 @@ def restart_text(name: str, count: int) -> str:
 def linger_text(job: TrainingJob) -> str:
     """Return why replicas of a job that has succeeded still run."""
     if job.policy.clean_pod_policy == "None":
-        return "the workers that still run go on to their own end (cleanPodPolicy: None), and then the run ends"
+        return "workers and evaluators that still run go on to their own end (cleanPodPolicy: None), then the run ends"
     linger_s = f"{KINDS[job.kind].linger_s:g} s"
     return f"replicas that still run have {linger_s} to end by themselves; cleanPodPolicy: Running stops them at once"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from weft.model.records import as_dict
 from weft.operators.call import CommandResult, CommandSpec, run_guarded
-from weft.store.folders import safe_open
+from weft.store.folders import remove_folder, safe_open
 from weft.store.opened import OpenedFiles
 from weft.store.places import judged_path
 
@@ -78,6 +78,11 @@ def opened_in(folder: Path) -> tuple[OpenedFiles | None, float]:
                 found[kind].update(paths)
     told: dict[str, Any] = {kind: tuple(sorted(paths)) for kind, paths in found.items()}
     return (OpenedFiles(**told) if names else None), began
+
+
+def forget_opened(folder: Path) -> None:
+    """Remove what is known of a run so far: nothing of its earlier containers is a part of what follows."""
+    remove_folder(folder / FOLDER)
 
 
 def untold(places: Iterable[str], root: str, base: str) -> str:

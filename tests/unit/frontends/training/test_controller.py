@@ -276,8 +276,14 @@ def test_the_least_available_pods_start_and_further_ones_one_after_another():
     answers, memo = reconcile(gang_view(cluster, FakeGang(granted=True, asks=0)), memo, cluster.jobs)
     assert started(answers) == [(2, 3)]
     cluster.tasks["worker"][2] = FakeTask(state="waiting")
+    answers, memo = reconcile(gang_view(cluster, FakeGang(granted=True, asks=0)), memo, cluster.jobs)
+    assert started(answers) == []  # its gang has not asked for it yet
     answers, memo = reconcile(gang_view(cluster, FakeGang(asks=1)), memo, cluster.jobs)
     assert started(answers) == []
+    cluster.tasks["worker"][0] = FakeTask(state="waiting", starts=1, restarts=1)
+    cluster.tasks["worker"][2] = FakeTask(state="running", starts=1, started_at=1000.0)
+    answers, memo = reconcile(gang_view(cluster, FakeGang(granted=True, asks=0)), memo, cluster.jobs)
+    assert started(answers) == [(3, 4)]  # one that starts again has its place
 
 
 def test_a_gang_without_a_place_is_told_and_fails_at_its_limit():
@@ -325,6 +331,16 @@ def test_a_preempted_job_is_suspended_and_goes_on_when_it_is_admitted():
     cluster.ask()
     assert len(cluster.states("worker")) == 2
     assert cluster.conditions() == {"Created": "True", "Suspended": "False", "Running": "True"}
+
+
+def test_a_preempted_job_that_its_user_suspends_goes_on_by_a_resume_alone():
+    cluster = Cluster(job(Worker=2))
+    cluster.ask()
+    cluster.ask(FakeRequest("preempt", {"by": "run-000007"}))
+    cluster.ask()
+    cluster.ask(FakeRequest(SUSPEND))
+    suspended = cluster.memo["statuses"]["job"]["conditions"][-1]
+    assert (suspended["type"], suspended["message"]) == ("Suspended", "TFJob job is suspended.")
 
 
 def test_a_train_job_ends_the_run_when_it_is_complete():
@@ -449,7 +465,26 @@ def test_workers_that_none_leaves_end_by_themselves_after_the_first():
     assert cluster.outcome == "succeeded", "a parameter server has no end of its own"
 
 
-@pytest.mark.parametrize(("policy", "types"), [("None", {"Chief": 1, "Worker": 1}), ("Running", {"Worker": 2})])
+def test_workers_and_evaluators_that_none_leaves_end_by_themselves_after_the_chief():
+    cluster = Cluster(job(Chief=1, Worker=1, Evaluator=1, PS=1, run=RunPolicy(clean_pod_policy="None")))
+    cluster.ask()
+    cluster.ask()
+    cluster.end("chief", 0, 0)
+    cluster.ask()
+    assert cluster.conditions()["Succeeded"] == "True"
+    assert cluster.outcome == ""
+    cluster.tasks["worker"][0] = cluster.tasks["worker"][0]._replace(state="waiting", restarts=2)
+    cluster.end("evaluator", 0, 1)
+    cluster.ask()
+    assert cluster.outcome == "", "a worker that starts again has not come to its end"
+    cluster.end("worker", 0, 0)
+    cluster.ask()
+    assert cluster.outcome == "succeeded", "a parameter server has no end of its own"
+    assert cluster.conditions() == {"Created": "True", "Running": "False", "Succeeded": "True"}
+
+
+@pytest.mark.parametrize("policy", ["All", "Running", None])
+@pytest.mark.parametrize("types", [{"Chief": 1, "Worker": 1, "Evaluator": 1}, {"Worker": 2}])
 def test_other_workers_end_with_the_run(policy, types):
     cluster = Cluster(job(**types, run=RunPolicy(clean_pod_policy=policy)))
     cluster.ask()
