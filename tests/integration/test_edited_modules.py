@@ -15,6 +15,7 @@ import weft.tensor as wt
 from weft.backends.cluster import Cluster
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
+from weft.worker import own_modules
 
 
 class Edited:
@@ -128,6 +129,11 @@ def test_what_only_says_that_it_is_a_module_is_none_of_the_user(edited, monkeypa
     assert isinstance(sys.modules["posing"], ModuleType)
     with weft.Session("processes", workers=1) as session:
         assert session.map(edited.module.f, [0]).results() == [1]
+
+
+def test_a_worker_in_the_process_of_the_program_keeps_what_that_has(edited):
+    own_modules.forget(own_modules.program())
+    assert sys.modules[edited.name] is edited.module
 
 
 def test_workers_keep_modules_that_nobody_has_loaded_again(edited):

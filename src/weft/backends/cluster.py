@@ -282,7 +282,7 @@ class Cluster(LocalBackend):
                         blob,
                         paths,
                         written,
-                        node.modules != before,
+                        own_modules.program() if node.modules != before else "",
                     )
                 )
                 known.update(new)

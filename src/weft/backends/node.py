@@ -261,7 +261,7 @@ class Node:
             sys.path[:] = [*first, *[path for path in then if path not in first]]
         try:
             if sent.modules:
-                own_modules.forget()
+                own_modules.forget(sent.modules)
             if sent.serializers:
                 serializers.learn(codec.from_pickle(sent.serializers))
             if sent.new:

@@ -22,7 +22,7 @@ class NodeLaunch(NamedTuple):
 
     `new` is the pickle of those that the node lacks, by number. `cells` is the pickle of the inputs that it lacks:
     (vertex, its length, its partitions, indexes, cells). `serializers` is the pickle of those of the session, if they
-    have changed; `modules` is whether the program has loaded modules of the user again.
+    have changed; `modules` is the program if it has loaded modules of the user again (`weft.worker.own_modules`).
     """
 
     kind: int
@@ -40,4 +40,4 @@ class NodeLaunch(NamedTuple):
     cells: bytes
     paths: list[str] | None
     serializers: bytes = b""
-    modules: bool = False
+    modules: str = ""

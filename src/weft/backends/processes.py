@@ -333,7 +333,7 @@ class Processes(LocalBackend):
             self._send(conn, (PATHS, conn.paths))
         if message.codes and conn.modules != (modules := own_modules.generation()):
             conn.modules = modules
-            self._send(conn, (MODULES,))
+            self._send(conn, (MODULES, own_modules.program()))
         if conn.serializers != serializers.version:
             conn.serializers = serializers.version
             self._send(conn, (SERIALIZERS, to_pickle(serializers.all_serializers())))

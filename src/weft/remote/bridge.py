@@ -140,7 +140,7 @@ class RemoteFunctions:
         inside = call_state.inside
         if self._modules != (modules := own_modules.generation()):
             self._modules = modules
-            self._send(_MODULES, 0)
+            self._send(_MODULES, 0, own_modules.program().encode())
         self._send(_CALL, call.number, work, 0 if inside is None else inside.call.number)
 
     def resume(self, call_state: ScheduledCall) -> None:
@@ -255,7 +255,7 @@ class WorkerFunctions:
                         slot.value = self._large.pop(other)
                     slot.over.set()
                 elif kind == _MODULES:
-                    own_modules.forget()
+                    own_modules.forget(data.decode())
                 else:
                     self._start(number, partial(self._send_value, number, self._large.pop(number), inline=False))
         for slot in self._slots.values():  # the session has closed

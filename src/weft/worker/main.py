@@ -136,7 +136,7 @@ class WorkerProcess:
             elif message[0] == PATHS:
                 sys.path[:] = message[1]
             elif message[0] == MODULES:
-                own_modules.forget()
+                own_modules.forget(message[1])
             elif message[0] == SERIALIZERS:
                 serializers.learn(codec.from_pickle(message[1]))
             elif message[0] not in (ANSWER, ACK):

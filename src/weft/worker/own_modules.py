@@ -6,20 +6,20 @@ forget all of the user's modules before they get the next code, and import them 
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 import threading
 from contextlib import suppress
 from importlib import invalidate_caches
 from importlib.machinery import ExtensionFileLoader
-from os import sep, stat
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 _INSTALLED: Final = tuple(
-    f"{path}{sep}" for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib"))
+    f"{path}{os.sep}" for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib"))
 )
-_PACKAGES: Final = (f"{sep}site-packages{sep}", f"{sep}dist-packages{sep}")
+_PACKAGES: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _NOT_OWN: Final = ("__main__", "__mp_main__", "weft")
 
 
@@ -49,6 +49,12 @@ _lock: Final = threading.Lock()
 _loaded: Final[dict[str, _Loaded]] = {}
 _seen: set[str] = set()
 _generation = 0
+_name: Final = os.urandom(16).hex()
+
+
+def program() -> str:
+    """Return a name of this process, which forks of it do not have."""
+    return f"{_name} {os.getpid()}"
 
 
 def generation() -> int:
@@ -72,12 +78,15 @@ def generation() -> int:
         return _generation
 
 
-def forget() -> None:
+def forget(sender: str) -> None:
     """Forget the modules of the user, which are imported again when they are needed, also in workers of this process.
 
-    Packages with modules of C stay, since most of these cannot be loaded twice.
+    Packages with modules of C stay, since most of these cannot be loaded twice. `sender` is the program that has loaded
+    modules again: a worker in its own process has what that has.
     """
     global _generation
+    if sender == program():
+        return
     specs = {name: _spec(module) for name, module in list(sys.modules.items())}
     fixed = {
         _top(name) for name, spec in specs.items() if isinstance(getattr(spec, "loader", None), ExtensionFileLoader)
@@ -118,7 +127,7 @@ def _spec(module: Any) -> Any:
 def _changed(spec: Any) -> int:
     """Return the time of the last change of a module's file, 0 if it is gone."""
     with suppress(OSError):
-        return stat(spec.origin).st_mtime_ns
+        return os.stat(spec.origin).st_mtime_ns
     return 0
 
 
