@@ -26,7 +26,8 @@ def hosts_of(place: Jobs, trial: str) -> set[str]:
 def test_trials_run_at_the_nodes_and_the_best_candidate_is_taken_and_remembered(make):
     place = make(2, 2)
     candidates = [*THREE["candidates"], {"Worker": 9}]
-    write(place, {**THREE, "candidates": candidates, "history": True}, "print(os.environ['TF_CONFIG'], flush=True)")
+    more = "print(os.environ['TF_CONFIG'], flush=True); time.sleep(1)"  # what it uses fits at the nodes then
+    write(place, {**THREE, "candidates": candidates, "history": True}, more)
     assert place.to_end().error is None
     told = tuned_event(place)
     assert "trials: Worker 2 is the best (Worker 1: 10 score, Worker 2: 50 score, Worker 3: 30 score" in told
