@@ -361,7 +361,7 @@ class EngineSession:
     def abandon(self, job: JobRun) -> None:
         """Drop a job, now or at its end: nothing refers to its run any more. Safe in a finalizer."""
         if self._shelf.closed:
-            if not sys.is_finalizing() and os.getpid() == self._process:
+            if os.getpid() == self._process and not sys.is_finalizing():
                 tell_unread(job)
             return
         self._abandoned.add(job.id)
