@@ -289,13 +289,15 @@ def _denied(log: str, inputs: Mapping[str, Sequence[str]], made: Sequence[str] =
 
     It is told by its log, or by a read-only file among what it has `made`. "" if it could.
     """
-    found = [path for paths in inputs.values() for path in paths if read_only_file(path, shared=True)]
-    if not found:
+    if not any(inputs.values()):
         return ""
     if not any(map(read_only_file, made)) and not any(map(_DENIAL.search, last_lines(Path(log), count=_DENIALS))):
+        return ""  # nearly always, and before a look at each file of the inputs
+    found = next((path for paths in inputs.values() for path in paths if read_only_file(path, shared=True)), "")
+    if not found:
         return ""
     return (
-        f"{found[0]} is so large that runs share it read-only, and cp keeps that mode in a copy: "
+        f"{found} is so large that runs share it read-only, and cp keeps that mode in a copy: "
         "to change a copy, write cp --no-preserve=mode, or chmod -R u+w after it"
     )
 
