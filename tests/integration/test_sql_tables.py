@@ -171,6 +171,53 @@ def test_a_failed_query_leaves_the_object_at_a_url_as_it_was():
         assert system.cat_file("/kept/old") == b"a\n1\n"
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda query, context, place: query.rows(),
+        lambda query, context, place: list(query.batches()),
+        lambda query, context, place: query.write_parquet(place),
+        lambda query, context, place: query.write_json(place),
+        lambda query, context, place: context.sql(f"COPY ({query.text}) TO '{place}' (FORMAT csv)"),
+        lambda query, context, place: context.sql(f"CREATE TABLE made AS {query.text}"),
+    ],
+    ids=["rows", "batches", "parquet", "json", "copy", "table"],
+)
+def test_a_query_tells_what_failed_though_its_reader_was_only_interrupted(read, tmp_path, monkeypatch):
+    """A thread of DuckDB that fails interrupts the one that gives the rows, which may notice that first."""
+    begin = weft.queries.query.Query._begin
+
+    def interrupted(query, connection):
+        found = begin(query, connection)
+        return Interrupted(found) if "199999" in query.text else found
+
+    monkeypatch.setattr(weft.queries.query.Query, "_begin", interrupted)
+    wrong = "SELECT CASE WHEN i < 199999 THEN i ELSE CAST('x' || i AS BIGINT) END AS i FROM range(200000) t(i)"
+    with weft.SqlContext(allow=[str(tmp_path)]) as context:
+        with pytest.raises(weft.SqlError, match="Could not convert string 'x199999' to INT64"):
+            read(context.sql(wrong), context, tmp_path / "place")
+        right = context.sql("SELECT i + 199999 AS i FROM range(2) t(i)")
+        with pytest.raises(weft.SqlError, match="DuckDB ended the query and did not tell why"):
+            read(right, context, tmp_path / "place")
+
+
+class Interrupted:
+    """The rows of a query whose reader is told that it was interrupted."""
+
+    def __init__(self, found):
+        self.schema = found.to_arrow_reader(1).schema
+
+    def to_arrow_table(self):
+        raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
+
+    def to_arrow_reader(self, rows):
+        def batches():
+            raise OSError("INTERRUPT Error: Interrupted!")
+            yield
+
+        return pa.RecordBatchReader.from_batches(self.schema, batches())
+
+
 @MODES
 def test_a_query_is_a_table_of_another(mode):
     with weft.SqlContext(mode=mode) as context:

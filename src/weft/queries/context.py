@@ -29,7 +29,7 @@ from weft.model.wording import type_of
 from weft.queries.advice import advised
 from weft.queries.executing import executed
 from weft.queries.inspecting import inspected
-from weft.queries.query import ROWS, Query, plain, rows_named
+from weft.queries.query import INTERRUPTED, ROWS, Query, plain, rows_named
 from weft.queries.sources import (
     Grants,
     arrow_table,
@@ -522,6 +522,8 @@ class SqlContext:
         try:
             return executed(connection, text, parameters, read=read)
         except duckdb.Error as error:
+            if read is not None and INTERRUPTED.search(str(error)):
+                raise  # the reader of the query finds what failed
             raise mistake(error, shown) from None
 
     def _stored(

@@ -77,6 +77,8 @@ _LINES: Final = re.compile(r"\.(?:jsonl|ndjson)(?:\.(?:gz|zst))?$", re.IGNORECAS
 _INTERVAL: Final = pa.month_day_nano_interval()
 _OF_DUCKDB: Final = re.compile(r"[A-Z][A-Za-z -]* Error: ")
 """The beginning of an error of DuckDB, with its class."""
+INTERRUPTED: Final = re.compile(r"\bINTERRUPT Error: ")
+"""What DuckDB tells of a query that was interrupted, by itself or from outside."""
 
 _OF_TEXT: Final = (duckdb.PermissionException, duckdb.CatalogException, duckdb.BinderException)
 """Errors about a text that was right before: a table or a file was dropped, or has other columns."""
@@ -179,6 +181,7 @@ class Query:
         self._stages: QueryPlan | None = None
         self._reading: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
+        self._interrupted = False
         self._mistaken: WeftError | None = None  # what the task that ran the whole query found wrong with its text
         self._stamped = [*_stamped(tables), *home.stamped(known)]
         self._described = self._check(variable, known)
@@ -391,23 +394,43 @@ class Query:
             yield self._exact().to_reader(max_chunksize=rows)
             return
         with keyboard_interrupts(), self._home.cursor(self._tables) as connection:
-            self._reading = connection
+            self._reading, self._interrupted = connection, False
+            run = partial(interruptible_call, connection)
             try:
-                yield interruptible_call(connection, lambda: self._begin(connection).to_arrow_reader(rows))
+                yield run(lambda: self._begin(connection).to_arrow_reader(rows))
             except duckdb.Error as error:
-                raise self._mistake(error) from None
+                raise self._failure(error, connection, run) from None
             except OSError as error:  # so Arrow passes on what DuckDB meets between two batches
                 if error.errno is not None or not _OF_DUCKDB.match(str(error)):
                     raise
-                raise self._mistake(error) from None
+                raise self._failure(error, connection, run) from None
             finally:
                 with self._interrupting:  # DuckDB may not interrupt a connection while it is closed
                     self._reading = None
+
+    def _failure(
+        self, error: Exception, connection: duckdb.DuckDBPyConnection, run: Callable[[Callable[[], Any]], Any]
+    ) -> WeftError:
+        """Return the error of Weft for one that came while DuckDB ran the query, which `run` can do once more.
+
+        A thread of DuckDB that fails interrupts the others, and the one that gives the rows may tell that alone. What
+        failed is then found by another run, without the rows.
+        """
+        if self._interrupted or not INTERRUPTED.search(str(error)):
+            return self._mistake(error)
+        try:
+            run(lambda: connection.execute(f"EXPLAIN ANALYZE\n{self.text}", self._parameters))
+        except duckdb.InterruptException:
+            return self._mistake(error)
+        except duckdb.Error as cause:
+            return self._mistake(cause, first_line=2)
+        return SqlError("DuckDB ended the query and did not tell why", hint="Run it again.")
 
     def interrupt(self) -> None:
         """Interrupt the query that `reader`, `batches` or `write_parquet` reads in another thread."""
         with self._interrupting:
             if self._reading is not None:
+                self._interrupted = True
                 self._reading.interrupt()
 
     def batches(self, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -638,11 +661,12 @@ class Query:
 
     def _whole(self, ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> pa.Table:
         with self._home.connected(self._tables) as connection:
+            run = partial(interruptible, ctx, connection)
             try:
-                return interruptible(ctx, connection, lambda: self._begin(connection).to_arrow_table())
+                return run(lambda: self._begin(connection).to_arrow_table())
             except duckdb.Error as error:
-                if isinstance(error, _OF_TEXT) or of_text(str(error)):
-                    self._mistaken = self._mistake(error)
+                if isinstance(error, (*_OF_TEXT, duckdb.InterruptException)) or of_text(str(error)):
+                    self._mistaken = self._failure(error, connection, run)
                 raise
 
 

@@ -183,6 +183,8 @@ def interruptible(ctx: TaskContext, connection: duckdb.DuckDBPyConnection, run: 
                 raise RunCancelledError("the query was cancelled before it started")
             return run()
         except duckdb.InterruptException:
+            if not ctx.cancelled():
+                raise
             raise RunCancelledError("the query was cancelled") from None
 
 
