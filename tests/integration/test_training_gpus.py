@@ -21,7 +21,9 @@ def asking(name: str, gpus: int, replicas: int = 1, **others: Any) -> dict[str, 
     """Return a job whose workers write down their GPUs and run until the file NAME.go is there."""
     spec = replica(TELL.format(name=name), replicas)
     spec["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
-    return tfjob(None, name, Worker=spec, **others)
+    job = tfjob(None, name, Worker=spec, **others)
+    job["spec"]["successPolicy"] = "AllWorkers"  # the end of worker 0 does not end the others before they tell
+    return job
 
 
 class GpuMachine(Machine):
