@@ -28,8 +28,9 @@ from weft.operators.call import CommandResult, CommandSpec, run_command, run_gua
 from weft.operators.guardians import GUARDIAN, GuardianPool, LoadedPool, close_guardian_pool
 from weft.runtime.loop import TickBarrier
 from weft.worker import guardian
+from weft.worker.bounded_log import BoundedLog
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
-from weft.worker.guardian import BoundedLog, ProcessRow, descendants, look_up, process_table, send_signal
+from weft.worker.process_table import ProcessRow, _ps, descendants, look_up, process_table, send_signal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
@@ -171,9 +172,10 @@ def nothing_is_left():
 def other_guardians(monkeypatch):
     """Has guardians begin with other code than theirs."""
 
-    def begin_with(code):
+    def begin_with(code, module="guardian"):
         close_guardian_pool()
-        monkeypatch.setattr(guardians, "GUARDIAN", GUARDIAN.replace("guardian;", f"guardian; {code};"))
+        first = f"from weft.worker import {module}; {code}; from weft.worker import guardian;"
+        monkeypatch.setattr(guardians, "GUARDIAN", GUARDIAN.replace("from weft.worker import guardian;", first))
 
     yield begin_with
     close_guardian_pool()
@@ -523,7 +525,7 @@ class TestEnd:
         assert not running(mark)
 
     def test_waits_a_moment_for_what_ends_with_the_command(self, spec, tmp_path, other_guardians):
-        other_guardians("guardian.SETTLING_S = 3600.0")
+        other_guardians("command_watch.SETTLING_S = 3600.0", module="command_watch")
         result = run_guarded(spec("mkfifo f; cat f > kept & exec 9> f; echo all >&9"))
         assert (result.ok, result.killed) == (True, 0)
         assert text_of(tmp_path / "kept") == "all\n"
@@ -923,7 +925,7 @@ class TestWithoutSubreaper:
     def elsewhere(self, other_guardians):
         if shutil.which("ps") is None:
             pytest.skip("needs ps")
-        other_guardians("guardian.LINUX = False")
+        other_guardians("process_table.LINUX = False", module="process_table")
         assert "LINUX" in guardians.GUARDIAN
 
     def test_background_ends_with_the_command(self, spec, mark):
@@ -954,10 +956,9 @@ class TestWithoutSubreaper:
 
 LATE = """
 import os, select, signal, socket, sys, time
-sys.path.append(sys.argv[1])
-import guardian
+from weft.worker import guardian
 
-spec, late, ends = eval(sys.argv[2]), sys.argv[3], sys.argv[4]
+spec, late, ends = eval(sys.argv[1]), sys.argv[2], sys.argv[3]
 ours, theirs = socket.socketpair()
 guardian.send(ours.fileno(), spec)
 pid = os.getpid()
@@ -1067,7 +1068,7 @@ class TestDeathOfTheOwner:
             "timed": False,
             "apart": False,
         }
-        owner = start([sys.executable, "-c", LATE, str(SOURCE / "weft" / "worker"), repr(spec), late, ends])
+        owner = start([sys.executable, "-c", LATE, repr(spec), late, ends])
         try:
             assert wait_until(lambda: text_of(late), what="the guardian") == "it ended, nothing was started\n"
         finally:
@@ -1147,10 +1148,10 @@ class TestProcessId:
 
     @pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
     def test_ps_tells_the_same(self, sleeper):
-        told = guardian._ps(["-ax"])[sleeper.pid]
+        told = _ps(["-ax"])[sleeper.pid]
         row = row_of(sleeper.pid)
         assert (told.parent, told.group, told.alive) == (row.parent, row.group, row.alive)
-        assert told.start == guardian._ps(["-p", str(sleeper.pid)])[sleeper.pid].start
+        assert told.start == _ps(["-p", str(sleeper.pid)])[sleeper.pid].start
 
 
 class TestTask:

@@ -699,7 +699,7 @@ def _given_up(lease: RemoteLease) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
-    from weft.worker.guardian import look_up  # only where a worker is silent
+    from weft.worker.process_table import look_up  # only where a worker is silent
 
     row = look_up(pid)
     return row is not None and row.alive

@@ -1,7 +1,7 @@
 """The pool of guardians: one small process for each process that runs commands.
 
 `open_guardian_pool` or the first command starts it within some milliseconds. It forks guardians
-(`weft/worker/guardian.py`, a program that is started by its path), one for each concurrent command. It ends with this
+(`weft/worker/guardian.py`, a program without the rest of Weft), one for each concurrent command. It ends with this
 process in every case.
 """
 
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 # Imported, because Python caches the compiled form of imported modules only; compiling takes 4 ms.
-GUARDIAN = "import sys; sys.path.append(sys.argv[1]); import guardian; guardian.main()"
+GUARDIAN = (
+    "import sys; weft = sys.modules['weft'] = type(sys)('weft'); weft.__path__ = [sys.argv[1]]; "
+    "from weft.worker import guardian; guardian.main()"
+)
 LOADED_GUARDIAN = "from weft.worker import guardian; guardian.main()"
-GUARDIAN_FOLDER = Path(__file__).parents[1] / "worker"
+WEFT_FOLDER = Path(__file__).parents[1]
 SILENCE_S = 2.5
 """Seconds of silence after which a guardian is continued, in case that something has stopped it.
 
@@ -56,7 +59,7 @@ class GuardianPool:
         self._commands = 0
 
     def expect(self, *modules: str) -> None:
-        """Let the next process load modules of `weft.worker` that most commands need: guardians inherit them."""
+        """Let the next process load modules that most commands need: guardians inherit them."""
         self._modules = modules
 
     def expect_commands(self, number: int) -> None:
@@ -144,7 +147,7 @@ class GuardianPool:
             undo.callback(ours.close)
             words, env = self._command()
             self._process = subprocess.Popen(
-                [*words, str(GUARDIAN_FOLDER), *self._modules, str(os.getpid())],
+                [*words, str(WEFT_FOLDER), *self._modules, str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

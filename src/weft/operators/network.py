@@ -266,7 +266,7 @@ _kept: list[SandboxProcess] = []
 def begin_probe() -> None:
     """Begin the trial of namespaces, so that it runs beside what the caller does until it asks for its answer."""
     if sys.platform == "linux" and not _probes and not why_no_namespaces.cache_info().currsize:
-        expect_in_guardians("sandbox", "mounting")
+        expect_in_guardians("weft.worker.sandbox", "weft.worker.mounting")
         _probes.append(SandboxProcess("probe"))
 
 

@@ -1,6 +1,6 @@
 """The times and the streams of the lines of a log, from the file `LOG.times` beside it.
 
-Who copies the output of a command to its log writes that file (`weft.worker.guardian.TimesFile` has its form). A log
+Who copies the output of a command to its log writes that file (`weft.worker.bounded_log.TimesFile` has its form). A log
 without one is of an older run, or of a program that writes its log itself.
 """
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.model.errors import InternalError
-from weft.worker.guardian import LINUX, RECORDED, ProcessRow, descendants, look_up, process_table, send_signal
+from weft.worker.guardian import RECORDED
+from weft.worker.process_table import LINUX, ProcessRow, descendants, look_up, process_table, send_signal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

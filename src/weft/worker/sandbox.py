@@ -210,7 +210,9 @@ def _forward(prefix: int, rules: str) -> None:
         for address in dict.fromkeys(host for (host, _), _ in decoded):
             routes.set_address(bytes(map(int, address.split("."))), prefix)
         routes.close()
-        __import__("forward").listen(decoded)
+        from weft.worker import forward
+
+        forward.listen(decoded)
 
 
 def _mount_memory(libc: ctypes.CDLL, user: str, words: tuple[str, ...]) -> None:

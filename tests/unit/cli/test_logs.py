@@ -14,7 +14,7 @@ from tests.unit.cli.fakes import Terminal
 from weft.cli.logs import Follower, LogView, print_logs
 from weft.runs.logs import tail_start
 from weft.store.state import LogFile
-from weft.worker.guardian import BOTH, STDERR, STDOUT, BoundedLog, TimesFile
+from weft.worker.bounded_log import BOTH, STDERR, STDOUT, BoundedLog, TimesFile
 
 
 @pytest.mark.parametrize(

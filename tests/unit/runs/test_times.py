@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weft.runs.times import LogText, LogTimes, TimedLines
 from weft.store.state import LogFile
-from weft.worker.guardian import BOTH, STDERR, STDOUT, BoundedLog, MaskedLog, TimesFile
+from weft.worker.bounded_log import BOTH, STDERR, STDOUT, BoundedLog, MaskedLog, TimesFile
 
 SECOND_NS = 1_000_000_000
 Chunk = tuple[float, int, bytes]

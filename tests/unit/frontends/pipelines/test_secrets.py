@@ -16,7 +16,7 @@ from weft.frontends.pipelines.check import parse_pipeline
 from weft.frontends.pipelines.resolve import resolve
 from weft.model import masking
 from weft.model.errors import PipelineError, UsageError
-from weft.worker.guardian import MaskedLog
+from weft.worker.bounded_log import MaskedLog
 
 NAME = "WHAT_NOBODY_MAY_KNOW"
 
