@@ -164,8 +164,8 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
     # ------------------------------------------------------------------------------------------------- storing
 
     def store(self, sources: Any, targets: Any, **kwargs: Any) -> Any:
-        """Write arrays into targets that take slices, chunk by chunk, in tasks; with `compute=False` on request."""
-        return store(sources, targets, compute=bool(kwargs.get("compute", True)))
+        """Write arrays into targets, or their `regions`, chunk by chunk, in tasks; with `compute=False` on request."""
+        return store(sources, targets, regions=kwargs.get("regions"), compute=bool(kwargs.get("compute", True)))
 
 
 # ---------------------------------------------------------------------------------------------------------- bodies
