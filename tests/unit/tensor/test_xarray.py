@@ -208,3 +208,17 @@ def test_a_region_is_written_and_an_axis_grows(tmp_path):
     with xr.open_zarr(path) as found:
         np.testing.assert_array_equal(found["a"], values)
         np.testing.assert_array_equal(found["t"], np.arange(50))
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_a_store_is_filled_later(tmp_path):
+    pytest.importorskip("zarr", reason="Zarr is not installed: pip install 'weft[zarr]'")
+    pytest.importorskip("dask", reason="dask is not installed, of which xarray makes what it computes later")
+    path = str(tmp_path / "x.zarr")
+    made = xr.Dataset({"a": (("t", "x"), X), "b": (("t", "x"), X + 1)})
+    later = made.chunk({"t": 2}, chunked_array_type="weft").to_zarr(path, compute=False)
+    with xr.open_zarr(path) as found:
+        assert np.isnan(found["a"]).all()
+    later.compute()
+    with xr.open_zarr(path) as found:
+        xr.testing.assert_equal(found.load(), made)
