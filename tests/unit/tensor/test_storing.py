@@ -496,6 +496,59 @@ def test_tasks_share_no_chunk_of_a_region(tmp_path, zarr):
     made.execute()
 
 
+def test_regions_that_share_chunks_lose_nothing_in_one_run(session, tmp_path, zarr):
+    path, days = str(tmp_path / "days.zarr"), 31
+    wt.to_zarr(path, wt.zeros((24 * days, 4), chunk_size=(100, 4))).execute(session)
+    one = [
+        wt.to_zarr(path, wt.full((24, 4), float(day + 1)), region=(slice(24 * day, 24 * day + 24), slice(None)))
+        for day in range(days)
+    ]
+    wt.execute(*one, session=session)
+    wanted = np.repeat(np.arange(1.0, days + 1), 24)[:, None] * np.ones(4)
+    np.testing.assert_array_equal(zarr.open_array(path)[:], wanted)
+
+
+def test_regions_that_share_chunks_lose_nothing_in_runs_at_once(tmp_path, zarr):
+    for number in range(5):
+        path = str(tmp_path / f"{number}.zarr")
+        wt.to_zarr(path, wt.zeros(40, chunk_size=10)).execute()
+        waits = [
+            wt.execute(wt.to_zarr(path, wt.full(5, at + 1.0), region=slice(at, at + 5)), wait=False)
+            for at in range(0, 40, 5)
+        ]
+        for one in waits:
+            one.result()
+        np.testing.assert_array_equal(zarr.open_array(path)[:], np.repeat(np.arange(1.0, 41, 5), 5))
+
+
+def test_arrays_are_stored_in_regions_of_targets(session):
+    a, b = np.zeros(20), np.zeros((6, 4))
+    sources = [wt.ones(5, chunk_size=2), wt.full((6, 2), 3.0, chunk_size=4)]
+    wt.store(sources, [a, b], regions=[slice(5, 10), (slice(None), slice(1, 3))])
+    assert a.tolist() == [0.0] * 5 + [1.0] * 5 + [0.0] * 10
+    assert b.tolist() == [[0.0, 3.0, 3.0, 0.0]] * 6
+    with pytest.raises(UsageError, match="1 region cannot be those of 2 targets"):
+        wt.store(sources, [a, b], regions=[slice(5)])
+
+
+def test_elements_that_one_run_would_write_twice_are_told(tmp_path, zarr):
+    path = str(tmp_path / "x.zarr")
+    wt.to_zarr(path, wt.zeros((30, 4), chunk_size=10)).execute()
+    first = wt.to_zarr(path, wt.ones((12, 4)), region=slice(12))
+    second = wt.to_zarr(path, wt.ones((15, 2)), region=(slice(10, 25), slice(1, 3)))
+    with pytest.raises(ConflictError, match=r"two arrays are to be written to \[10:12, 1:3\] of .*x\.zarr in one run"):
+        wt.execute(first, second)
+    first.execute()
+    second.execute()
+    wanted = np.zeros((30, 4))
+    wanted[:12] = 1
+    wanted[10:25, 1:3] = 1
+    np.testing.assert_array_equal(zarr.open_array(path)[:], wanted)
+    array = zarr.open_array(path, mode="r+")
+    with pytest.raises(ConflictError, match=r"\[0:30, 0:4\] of .* in one run"):
+        wt.store([wt.ones((30, 4)), wt.zeros((30, 4))], [array, array])
+
+
 def test_what_is_wrong_with_a_region_is_told(tmp_path, zarr):
     path = str(tmp_path / "x.zarr")
     with pytest.raises(NotFoundError, match="no Zarr array"):

@@ -188,3 +188,37 @@ def test_manager_reduces_scans_and_joins_by_label():
     assert manager.normalize_chunks((2, -1), (5, 3)) == ((2, 2, 1), (3,))
     with pytest.raises(ValueError, match="Chunks do not add up"):
         manager.normalize_chunks(((2, 2), (3,)), (5, 3))
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_a_region_is_written_and_an_axis_grows(tmp_path):
+    pytest.importorskip("zarr", reason="Zarr is not installed: pip install 'weft[zarr]'")
+    path, values = str(tmp_path / "x.zarr"), RNG.random((50, 4))
+
+    def part(lo, hi, each):
+        made = xr.Dataset({"a": (("t", "x"), values[lo:hi])}, {"t": np.arange(lo, hi)})
+        return made.chunk({"t": each}, chunked_array_type="weft")
+
+    empty = xr.Dataset({"a": (("t", "x"), np.zeros((30, 4)))}, {"t": np.arange(30)})
+    empty.chunk({"t": 10}, chunked_array_type="weft").to_zarr(path)
+    part(0, 10, 10).to_zarr(path, region={"t": slice(0, 10)})
+    part(10, 17, 7).to_zarr(path, region={"t": slice(10, 17)}, mode="r+", safe_chunks=False)
+    part(17, 30, 5).to_zarr(path, region="auto", mode="r+", safe_chunks=False)
+    part(30, 50, 10).to_zarr(path, append_dim="t")
+    with xr.open_zarr(path) as found:
+        np.testing.assert_array_equal(found["a"], values)
+        np.testing.assert_array_equal(found["t"], np.arange(50))
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_a_store_is_filled_later(tmp_path):
+    pytest.importorskip("zarr", reason="Zarr is not installed: pip install 'weft[zarr]'")
+    pytest.importorskip("dask", reason="dask is not installed, of which xarray makes what it computes later")
+    path = str(tmp_path / "x.zarr")
+    made = xr.Dataset({"a": (("t", "x"), X), "b": (("t", "x"), X + 1)})
+    later = made.chunk({"t": 2}, chunked_array_type="weft").to_zarr(path, compute=False)
+    with xr.open_zarr(path) as found:
+        assert np.isnan(found["a"]).all()
+    later.compute()
+    with xr.open_zarr(path) as found:
+        xr.testing.assert_equal(found.load(), made)

@@ -22,6 +22,7 @@ from weft.frontends.tensors.blocks import fitted, whole_along
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import call
 from weft.frontends.tensors.reductions import axes_of, parts_grid
+from weft.model.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
@@ -164,8 +165,21 @@ class WeftManager(ChunkManagerEntrypoint[Tensor]):  # type: ignore[misc]
     # ------------------------------------------------------------------------------------------------- storing
 
     def store(self, sources: Any, targets: Any, **kwargs: Any) -> Any:
-        """Write arrays into targets that take slices, chunk by chunk, in tasks; with `compute=False` on request."""
-        return store(sources, targets, compute=bool(kwargs.get("compute", True)))
+        """Write arrays into targets, or their `regions`, chunk by chunk, in tasks.
+
+        With `compute=False` return a delayed call of dask, of which xarray makes what it returns.
+        """
+        if kwargs.get("compute", True):
+            return store(sources, targets, regions=kwargs.get("regions"))
+        try:
+            delayed = import_module("dask").delayed
+        except ModuleNotFoundError:
+            raise MissingExtraError(
+                "dask is not installed, of which xarray makes what is written later",
+                hint="Install it: pip install dask. Or write at once: compute=True.",
+            ) from None
+        made = store(sources, targets, regions=kwargs.get("regions"), compute=False)
+        return delayed(lambda: execute(made))()  # dask takes no arrays of ours as arguments
 
 
 # ---------------------------------------------------------------------------------------------------------- bodies

@@ -147,7 +147,7 @@ class Hdf5Array:
 def opened_hdf5(path: str, mode: str) -> Iterator[Any]:
     """Open an HDF5 file alone. NotFoundError: the file is missing. UnreadableError: it is another kind of file."""
     h5py = needed("h5py")
-    with _lock, _alone(os.path.dirname(path)):
+    with alone(os.path.dirname(path)):
         try:
             file = h5py.File(path, mode)
         except FileNotFoundError:
@@ -159,18 +159,25 @@ def opened_hdf5(path: str, mode: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    """Keep other users of Weft out of a folder's HDF5 files, in this process and in others."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise NotFoundError(f"there is no folder {folder}: {error.strerror}") from None
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+def alone(folder: str) -> Iterator[None]:
+    """Keep others who ask for the same out of the files of a folder, in this process and in others.
+
+    Without a `folder`, only others of this process. NotFoundError: it is missing.
+    """
+    with _lock:
+        if not folder:
+            yield
+            return
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise NotFoundError(f"there is no folder {folder}: {error.strerror}") from None
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
 
 class ZarrFolder:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil, prod
+from operator import add
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -24,7 +25,15 @@ from weft.frontends.tensors.arrays.conversion import as_node
 from weft.frontends.tensors.arrays.creation import from_array
 from weft.frontends.tensors.arrays.executables import Watch, execute
 from weft.frontends.tensors.arrays.extras import needed
-from weft.frontends.tensors.arrays.files import Hdf5Array, MappedFile, NpyFile, file_path, opened_hdf5, readable
+from weft.frontends.tensors.arrays.files import (
+    Hdf5Array,
+    MappedFile,
+    NpyFile,
+    alone,
+    file_path,
+    opened_hdf5,
+    readable,
+)
 from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut
 from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Read, call, walk
@@ -238,6 +247,7 @@ class _Writing(Tensor):
         cls.must_compute()
         for x in things:
             x._asked = True
+        _write_apart([x._target for x in things])
         found = session or runners.current()
         here = [(found.apart or found.durable) and _only_here(x._target) for x in things]
         nodes = [x._source if own else x._node for x, own in zip(things, here, strict=True)]
@@ -273,8 +283,44 @@ class _Region:
         self.chunks = getattr(target, "shards", None) or getattr(target, "chunks", None)
 
     def __setitem__(self, index: tuple[slice, ...], value: Any) -> None:
-        moved = [slice(lo + one.start, lo + one.stop) for lo, one in zip(self.begin, index, strict=True)]
-        self.target[tuple(moved)] = value
+        moved = tuple([slice(lo + one.start, lo + one.stop) for lo, one in zip(self.begin, index, strict=True)])
+        if not self._cuts_chunks(moved):
+            self.target[moved] = value
+            return
+        place = _location(self.target)  # the rest of such a chunk is read and written again, which others may change
+        with alone(place if os.path.isdir(place) else ""):
+            self.target[moved] = value
+
+    def _cuts_chunks(self, index: tuple[slice, ...]) -> bool:
+        """Return whether an index holds a part of a chunk of the target, and another write may hold the rest."""
+        return self.chunks is not None and any(
+            one.start % chunk or (one.stop % chunk and one.stop < size)
+            for one, chunk, size in zip(index, self.chunks, self.target.shape, strict=True)
+        )
+
+
+def _write_apart(targets: Sequence[Any]) -> None:
+    """Raise ConflictError if one run would write some elements of a file twice, and their order would be chance."""
+    places: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    for target in targets:
+        whole = target.target if isinstance(target, _Region) else target
+        if target.shape and (place := _location(whole)):
+            begin = target.begin if isinstance(target, _Region) else (0,) * len(target.shape)
+            places.setdefault(place, []).append((begin, tuple(map(add, begin, target.shape))))
+    for place, spans in places.items():
+        if len({len(begin) for begin, _ in spans}) > 1:
+            continue  # the array was replaced by one of other axes, which is told when it is written
+        begins, ends = (np.array(bounds) for bounds in zip(*spans, strict=True))
+        for at in range(1, len(spans)):
+            both = (begins[:at] < ends[at]) & (begins[at] < ends[:at])
+            if (found := np.flatnonzero(both.all(axis=1))).size:
+                lo = np.maximum(begins[found[0]], begins[at])
+                hi = np.minimum(ends[found[0]], ends[at])
+                shared = ", ".join(f"{first}:{end}" for first, end in zip(lo, hi, strict=True))
+                raise ConflictError(
+                    f"two arrays are to be written to [{shared}] of {place} in one run",
+                    hint="Write them one after another, each with an execute() of its own.",
+                )
 
 
 def written(x: Any, target: Any, finish: Callable[[], None] | None = None) -> Tensor:
@@ -310,11 +356,13 @@ def _aligned(cut: Cut, chunk: int, begin: int = 0) -> Cut:
 
 
 @public()
-def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
+def store(sources: Any, targets: Any, *, regions: Any = None, compute: bool = True) -> Any:
     """Write arrays into targets that take slices, one each, in one run.
 
-    With `compute=False` return an executable for it. On worker processes, tasks write into files, and this process into
-    targets in its memory. UsageError: the numbers of arrays and targets differ. ConflictError: an array reads a target.
+    `regions` are slices for the axes of the targets, those of each target or of all; other elements stay. With
+    `compute=False` return an executable for it. On worker processes, tasks write into files, and this process into
+    targets in its memory. UsageError: the numbers of arrays, targets and regions differ. ConflictError: an array reads
+    a target, or two are to be written to the same elements of a file.
     """
     several = isinstance(sources, list | tuple)
     sources, targets = (list(sources), list(targets)) if several else ([sources], [targets])
@@ -326,7 +374,16 @@ def store(sources: Any, targets: Any, *, compute: bool = True) -> Any:
     targets = [target if isinstance(target, np.ndarray) else readable(target) for target in targets]
     for node in map(as_node, sources):
         _reads_no_target(node, targets)
-    made = [written(source, target) for source, target in zip(sources, targets, strict=True)]
+    each = regions if isinstance(regions, list) else [regions] * len(targets)
+    if len(each) != len(targets):
+        raise UsageError(
+            f"{counted(len(each), 'region')} cannot be those of {counted(len(targets), 'target')}",
+            hint="Give one region for each target, or one that is no list for all.",
+        )
+    placed = [
+        target if region is None else _Region(target, region) for target, region in zip(targets, each, strict=True)
+    ]
+    made = [written(source, target) for source, target in zip(sources, placed, strict=True)]
     if compute:
         execute(made)
         return None
