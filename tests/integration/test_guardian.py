@@ -348,7 +348,9 @@ class TestCommand:
         monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "missing"), str(counter)))
         assert not run_guarded(spec(how)).out_of_memory
         assert not run_guarded(spec("echo oom_kill 4 > vmstat; exit 1")).out_of_memory
-        result = run_guarded(spec(f"sleep 0.1; echo oom_kill 6 > vmstat; {how}"))
+        os.mkfifo(tmp_path / "read")  # the guardian reads it after the counter, once the command writes it
+        monkeypatch.setattr(call, "OOM_COUNTERS", (str(counter), str(tmp_path / "read")))
+        result = run_guarded(spec(f"echo > read; rm read; echo oom_kill 6 > vmstat; {how}"))
         assert result.out_of_memory
         assert (result.signal, result.exit_code) in ((signal.SIGKILL, None), (None, 137))
         assert not run_guarded(spec(how)).out_of_memory  # an older one is no reason
@@ -1206,9 +1208,10 @@ class TestTask:
 
     def test_a_kill_for_memory_is_an_error_of_its_own(self, tmp_path, monkeypatch):
         (tmp_path / "vmstat").write_text("oom_kill 0\n")
-        monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "vmstat"),))
+        os.mkfifo(tmp_path / "read")  # the guardian reads it after the counter, once the command writes it
+        monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "vmstat"), str(tmp_path / "read")))
         with pytest.raises(OutOfMemoryError, match="for lack of memory") as caught:
-            run_command(self.context(tmp_path, "sleep 0.1; echo oom_kill 1 > vmstat; kill -KILL $$"), {})
+            run_command(self.context(tmp_path, "echo > read; rm read; echo oom_kill 1 > vmstat; kill -KILL $$"), {})
         assert "signal 9 (SIGKILL)" in caught.value.message
 
     def test_cancel_is_no_failure(self, tmp_path, mark):
