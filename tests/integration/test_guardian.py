@@ -156,8 +156,8 @@ def spec(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left():
-    """No test may leave a child, a zombie or an open file behind."""
+def nothing_is_left(few_objects):
+    """No test may leave a child, a zombie or an open file behind; the collector closes none of tests before."""
     close_guardian_pool()  # of tests before
     fds = sorted(os.listdir("/proc/self/fd"))
     children = {row.pid for row in descendants(process_table(), os.getpid())}
