@@ -49,11 +49,11 @@ def test_it_prints_its_id_and_goes_on_by_itself(place):
     assert (code, out) == (0, f"{RUN}\n"), err
     assert f"weft logs -f {RUN}" in err
     until((place.folder / "began").exists)
-    assert read_run(place.run).state == "running"
+    until(lambda: read_run(place.run).state == "running")  # a step may begin before the record of its start
     assert place.weft("show", RUN)[0] == 0
     assert place.go() == "succeeded"
     assert place.weft("logs", "-f", RUN)[1].endswith("gone on\n")
-    assert "succeeded" in until(lambda: (place.run / "output.log").read_text())
+    until(lambda: "succeeded" in (place.run / "output.log").read_text(), "its last lines")
 
 
 def test_quietly_and_as_json(place):

@@ -157,8 +157,8 @@ def spec(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left():
-    """No test may leave a child, a zombie or an open file behind."""
+def nothing_is_left(few_objects):
+    """No test may leave a child, a zombie or an open file behind; the collector closes none of tests before."""
     close_guardian_pool()  # of tests before
     fds = sorted(os.listdir("/proc/self/fd"))
     children = {row.pid for row in descendants(process_table(), os.getpid())}
@@ -213,8 +213,14 @@ class TestStopped:
         text = f"while [ ! -e {go} ]; do sleep 0.02; done; echo out"
         run = Running(spec(text, record=record, timeout_s=0.5 if way == "times out" else None))
         (guard, command) = read_record(record)
-        os.kill(guard.pid, signal.SIGSTOP)
-        wait_until(lambda: is_stopped(guard.pid) or run.future.done(), what="the stop")
+
+        def stopped() -> bool:
+            """Stop it, also again: the owner may have continued it before anyone has seen that."""
+            if not run.future.done():
+                os.kill(guard.pid, signal.SIGSTOP)
+            return is_stopped(guard.pid) or run.future.done()
+
+        wait_until(stopped, what="the stop")
         if way == "ends":
             go.touch()
         elif way == "is cancelled":
@@ -350,7 +356,9 @@ class TestCommand:
         monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "missing"), str(counter)))
         assert not run_guarded(spec(how)).out_of_memory
         assert not run_guarded(spec("echo oom_kill 4 > vmstat; exit 1")).out_of_memory
-        result = run_guarded(spec(f"sleep 0.1; echo oom_kill 6 > vmstat; {how}"))
+        os.mkfifo(tmp_path / "read")  # the guardian reads it after the counter, once the command writes it
+        monkeypatch.setattr(call, "OOM_COUNTERS", (str(counter), str(tmp_path / "read")))
+        result = run_guarded(spec(f"echo > read; rm read; echo oom_kill 6 > vmstat; {how}"))
         assert result.out_of_memory
         assert (result.signal, result.exit_code) in ((signal.SIGKILL, None), (None, 137))
         assert not run_guarded(spec(how)).out_of_memory  # an older one is no reason
@@ -1207,9 +1215,10 @@ class TestTask:
 
     def test_a_kill_for_memory_is_an_error_of_its_own(self, tmp_path, monkeypatch):
         (tmp_path / "vmstat").write_text("oom_kill 0\n")
-        monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "vmstat"),))
+        os.mkfifo(tmp_path / "read")  # the guardian reads it after the counter, once the command writes it
+        monkeypatch.setattr(call, "OOM_COUNTERS", (str(tmp_path / "vmstat"), str(tmp_path / "read")))
         with pytest.raises(OutOfMemoryError, match="for lack of memory") as caught:
-            run_command(self.context(tmp_path, "sleep 0.1; echo oom_kill 1 > vmstat; kill -KILL $$"), {})
+            run_command(self.context(tmp_path, "echo > read; rm read; echo oom_kill 1 > vmstat; kill -KILL $$"), {})
         assert "signal 9 (SIGKILL)" in caught.value.message
 
     def test_cancel_is_no_failure(self, tmp_path, mark):

@@ -93,9 +93,9 @@ class TestSuccess:
 
     def test_nothing_is_left_but_the_run(self, place):
         place.write({"a": {"command": "true"}})
-        threads = threading.active_count()
+        threads = set(threading.enumerate())  # those of tests before this one may end meanwhile
         result = place.run()
-        assert threading.active_count() == threads
+        assert not set(threading.enumerate()) - threads
         assert not list((shm_root() / f"weft-{os.getuid()}").glob(f"{result.run_id}-{os.getpid()}-*"))
         assert not (result.folder / "spill").exists()
         assert not (result.folder / "control.sock").exists()
@@ -196,14 +196,19 @@ class TestFailure:
         """The step counts in the place of the kernel, whose counter no test can move."""
         counter = place.folder / "vmstat"
         counter.write_text("oom_kill 0\n")
-        monkeypatch.setattr(call, "OOM_COUNTERS", (str(counter),))
-        count = f"sleep 0.05; wc -l < tries | sed 's/^/oom_kill /' > {counter}"
-        kill = f"echo x >> tries; test $(wc -l < tries) -gt TRIES || {{ {count}; kill -KILL $$; }}"
-        place.write({"a": {"command": kill.replace("TRIES", "1"), "x-weft": {"retry": {"memory": 1}}}})
+
+        def kill(tries: int) -> str:
+            read = place.folder / f"read-{tries}"
+            os.mkfifo(read)  # the guardian reads it after the counter, once the command writes it
+            monkeypatch.setattr(call, "OOM_COUNTERS", (str(counter), str(read)))
+            count = f"echo > {read}; rm {read}; wc -l < tries | sed 's/^/oom_kill /' > {counter}"
+            return f"echo x >> tries; test $(wc -l < tries) -gt {tries} || {{ {count}; kill -KILL $$; }}"
+
+        place.write({"a": {"command": kill(1), "x-weft": {"retry": {"memory": 1}}}})
         assert place.run().state == "succeeded"
         assert [place.log("a", attempt) for attempt in range(2)] == ["", ""]
         (place.folder / "tries").unlink()
-        place.write({"a": {"command": kill.replace("TRIES", "9"), "x-weft": {"retry": {"memory": 0, "user": 3}}}})
+        place.write({"a": {"command": kill(9), "x-weft": {"retry": {"memory": 0, "user": 3}}}})
         result = place.run()
         assert isinstance(result.error, OutOfMemoryError)
         assert read_run(place.folder_of("run-000002")).error_code == "WEFT503"

@@ -334,9 +334,15 @@ def test_an_interrupt_of_a_session_that_keeps_nothing_says_nothing(tmp_path):
     assert not hasattr(caught.value, "__notes__")
 
 
+def until_cancelled(ctx: Any, inputs: Any) -> None:
+    told = threading.Event()
+    ctx.on_cancel(told.set)
+    assert told.wait(DEADLINE_S)
+
+
 def test_a_cancelled_run_says_how_to_go_on(tmp_path):
     graph = weft.Graph("g")
-    graph.add(time.sleep, items=[0.2, 0.2, 0.2, 0.2])
+    graph.task(until_cancelled, name="waits")
     with weft.Session(workers=1, durable=tmp_path) as session:
         run = session.submit(graph)
         run.cancel("enough")

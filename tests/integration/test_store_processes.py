@@ -37,7 +37,7 @@ def stop(process, *, kill=False):
 @pytest.fixture
 def shm():
     """A folder in real shared memory, where no file may be left at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="weft-test-", dir="/dev/shm"))
+    folder = Path(tempfile.mkdtemp(prefix="store-", dir="/dev/shm"))
     yield folder
     left = [path for path in folder.rglob("*") if path.is_file()]
     shutil.rmtree(folder)

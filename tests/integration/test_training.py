@@ -23,12 +23,16 @@ def replica(
     return {"replicas": replicas, "restartPolicy": policy, "template": {"spec": spec}}
 
 
-def tfjob(policy: dict[str, Any] | None = None, name: str = "echo", **replicas: Any) -> dict[str, Any]:
+def tfjob(
+    policy: dict[str, Any] | None = None, name: str = "echo", *, all_workers: bool = False, **replicas: Any
+) -> dict[str, Any]:
+    """Return a job; without a chief, it ends with its first worker and stops the others, or with `all_workers`."""
+    success = {"successPolicy": "AllWorkers"} if all_workers else {}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
         "metadata": {"name": name, "namespace": "team"},
-        "spec": {"runPolicy": policy or {}, "tfReplicaSpecs": replicas},
+        "spec": {"runPolicy": policy or {}, **success, "tfReplicaSpecs": replicas},
     }
 
 
@@ -74,9 +78,9 @@ def place(tmp_path) -> Place:
 def test_a_job_succeeds_with_its_chief_and_its_servers_end(place):
     place.job(
         tfjob(
-            Chief=replica("echo hello; sleep 0.1"),
+            Chief=replica("echo hello; until test -e told.echo-worker-1; do sleep 0.02; done"),
             PS=replica("tail -f /dev/null", 2),
-            Worker=replica("echo $TF_CONFIG", 2),
+            Worker=replica("echo $TF_CONFIG; touch told.$HOSTNAME", 2),
         )
     )
     code, out, err = place.run()
@@ -171,9 +175,10 @@ def test_a_deadline_fires_in_time(place):
 
 
 def test_suspend_frees_everything_and_a_resume_starts_again(place):
-    place.job(tfjob(Worker=replica("echo $WEFT_RESTARTS >> starts; test -e go || sleep 600", 2)))
+    place.job(tfjob(all_workers=True, Worker=replica("echo $WEFT_RESTARTS >> starts; test -e go || sleep 600", 2)))
+    starts = place.folder / "starts"
     process = place.start("run", "run.yaml")
-    until(lambda: len(place.alive()) >= 2 and place.conditions().get("Running") == "True")
+    until(lambda: starts.exists() and starts.read_text() == "0\n0\n" and place.conditions().get("Running") == "True")
     code, _, err = place.weft("suspend", RUN)
     assert code == 0, err
     process.communicate(timeout=180)
@@ -189,7 +194,7 @@ def test_suspend_frees_everything_and_a_resume_starts_again(place):
     assert code == 0, err
     assert place.conditions()["Succeeded"] == "True"
     assert place.conditions()["Suspended"] == "False"
-    assert sorted((place.folder / "starts").read_text().split()) == ["0", "0", "1", "1"]
+    assert sorted(starts.read_text().split()) == ["0", "0", "1", "1"]
 
 
 def test_a_cancel_ends_all_processes(place):
@@ -380,8 +385,7 @@ def test_a_run_prints_few_lines_and_its_story_has_the_conditions(place):
 
 def test_logs_of_replicas_and_of_containers_beside_them(place):
     wait = "until test -e $WEFT_CHECKPOINT_DIR/$WEFT_REPLICA; do sleep 0.01; done; echo text"
-    job = tfjob(name="one", Worker=replica(wait, 2))
-    job["spec"]["successPolicy"] = "AllWorkers"
+    job = tfjob(name="one", all_workers=True, Worker=replica(wait, 2))
     containers = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
     beside = "echo beside; touch $WEFT_CHECKPOINT_DIR/$WEFT_REPLICA; sleep 60"
     containers.append({"name": "sidecar", "image": "example/none:1", "command": ["sh", "-c", beside]})

@@ -163,9 +163,12 @@ def test_a_file_that_replicas_leave_in_the_project_counts(flow):
 
 
 def test_what_a_hook_and_an_init_container_open_counts(flow):
-    job = tfjob(Worker=replica('sleep 0.5; echo > "$PF_OUTPUT_ARTIFACT_MODEL"'))
+    hooked = '"$WEFT_CHECKPOINT_DIR/hooked"'
+    waits = f"until test -e {hooked}; do sleep 0.02; done"
+    job = tfjob(Worker=replica(f'{waits}; echo > "$PF_OUTPUT_ARTIFACT_MODEL"'))
     pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
-    pod["containers"][0]["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", 'cat "da"ta/x.csv']}}}
+    hook = f'cat "da"ta/x.csv; touch {hooked}'
+    pod["containers"][0]["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", hook]}}}
     pod["initContainers"] = [{"name": "first", "image": "lab/x", "command": ["sh", "-c", 'cat "co"de/data/x.csv']}]
     flow.job(job)
     cached(flow, {"file": "job.yaml"})

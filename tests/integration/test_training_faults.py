@@ -66,7 +66,7 @@ def test_a_replica_ends_with_its_command_whatever_that_left(isolation, place: Pl
 @pytest.mark.parametrize("isolation", ["auto", "ports"])
 def test_a_replica_whose_guardian_is_killed_starts_again(isolation, place: Place):
     """Neither the program nor its restart policy is at fault."""
-    command = "test -e begun.0 && exit 0; touch begun.0; sleep 60"
+    command = "test -e begun.0 && exit 0; touch begun.0; sleep 600"
     place.job(tfjob({"backoffLimit": 1}, Worker=replica(command, policy="ExitCode")))
     process = place.start("run", "run.yaml", "--isolation", isolation)
     until(lambda: running(place, 1))

@@ -122,9 +122,10 @@ MATRIX = [
 
 @pytest.mark.parametrize(("policy", "code", "what"), MATRIX)
 def test_restart_policies(policy, code, what, place: Place):
-    """The worker ends once with a code; its second start lets the chief succeed."""
+    """The worker ends once with a code; its second start lets the chief succeed, and its failure ends the chief."""
     worker = f"if test -e once; then touch twice; sleep 600; fi; touch once; exit {code}"
-    chief = f"until test -e {'twice' if what == 'restarts' else 'once'}; do sleep 0.02; done; sleep 0.3"
+    awaited = {"restarts": "twice", "succeeds": "once", "fails": "never"}[what]
+    chief = f"until test -e {awaited}; do sleep 0.02; done; sleep 0.3"
     place.job(tfjob(Chief=replica(chief), Worker=replica(worker, policy=policy)))
     ended, _, err = place.run()
     assert ended == (1 if what == "fails" else 0), err
@@ -209,7 +210,7 @@ def test_the_containers_of_a_replica_share_its_network(place: Place):
     serve = "import socket; s = socket.create_server(('127.0.0.1', 7777)); c, _ = s.accept(); c.sendall(b'served')"
     ask = (
         "import socket, time\n"
-        "for _ in range(600):\n"
+        "for _ in range(3600):\n"
         "    try:\n"
         "        print(socket.create_connection(('127.0.0.1', 7777), 60).recv(9).decode())\n"
         "        break\n"
@@ -275,7 +276,7 @@ def test_a_service_beside_a_job_is_found_by_its_name(place: Place):
     }
     ask = (
         "import socket, time\n"
-        "for _ in range(200):\n"
+        "for _ in range(3600):\n"
         "    try: print(socket.create_connection(('storage', 7777)).recv(9).decode()); break\n"
         "    except OSError: time.sleep(0.05)\n"
         "else: raise SystemExit('nobody answers')"

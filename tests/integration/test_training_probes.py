@@ -99,7 +99,7 @@ def test_a_failed_liveness_probe_starts_the_replica_again(isolation, place: Plac
 
 
 def test_the_reason_of_an_ended_replica_is_told(place: Place):
-    probe = {"exec": {"command": ["sh", "-c", "echo not well; exit 3"]}, "failureThreshold": 1}
+    probe = {"exec": {"command": ["sh", "-c", "echo not well; exit 3"]}, "failureThreshold": 1, "timeoutSeconds": 180}
     place.job(tfjob(Worker=server(livenessProbe=probe)))
     code, out, err = place.run()
     assert code == 1

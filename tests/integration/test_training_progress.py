@@ -111,7 +111,7 @@ def test_reports_come_from_children_too_and_lines_of_any_program_are_checked(pla
 
 
 def test_a_resume_goes_on_with_the_reports(place):
-    first_start = f"test -e once || {{ {writes('$TENSORBOARD_LOGDIR')} touch once; sleep 600; }}"
+    first_start = f"test -e once || {{ touch once; {writes('$TENSORBOARD_LOGDIR')} sleep 600; }}"
     program = f"{sys.executable} -S -c 'from weft.training import report; report(step=8)'"
     place.job(tfjob(Worker=replica(f"{first_start}; {program}")))
     process = place.start("run", "run.yaml")

@@ -137,11 +137,12 @@ def test_a_higher_priority_suspends_a_run_that_goes_on_by_itself(machine: Machin
     policy = {"schedulingPolicy": {"priorityClass": "urgent"}}
     high = machine.begin("high", urgent, asking("high", policy=policy))
     until(lambda: machine.started("high"))
-    suspended = machine.conditions("low")["Suspended"]
+    suspended = until(lambda: machine.conditions("low").get("Suspended"))
     assert suspended["status"] == "True"
     assert f"preempted by {machine.run_of('high')}" in suspended["message"]
-    until(lambda: f"{machine.run_of('high')} (priority 9) holds {CORES}" in machine.why("low"))
-    assert f"has made room for {machine.run_of('high')}; needs" in machine.why("low")
+    held = f"{machine.run_of('high')} (priority 9) holds {CORES}"
+    room = f"has made room for {machine.run_of('high')}; needs"
+    until(lambda: held in (why := machine.why("low")) and room in why)
     assert not machine.started("low")
     machine.let_go("high")
     assert machine.end(high) == 0

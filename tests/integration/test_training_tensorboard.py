@@ -173,6 +173,7 @@ def test_the_end_of_the_program_is_told_and_the_job_goes_on(place):
     process = place.start("run", "run.yaml", "--tensorboard")
     until(lambda: (place.folder_of() / "tensorboard.log").exists())
     until(lambda: "no module" in (place.folder_of() / "tensorboard.log").read_text())
+    until(lambda: not list((place.folder_of() / "processes").glob("tensorboard.*")), "its end")
     (place.folder / "go").touch()
     _, err = process.communicate()
     assert process.returncode == 0

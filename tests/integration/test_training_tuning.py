@@ -39,8 +39,7 @@ THREE: Any = {"measure": "score", "seconds": 60, "candidates": [{"Worker": 1}, {
 def write(place: Place, tune: dict[str, Any] | None, more: str = "", **pod: Any) -> None:
     (place.folder / "train.py").write_text(PROGRAM.replace("{more}", more))
     worker = replica(f"exec {sys.executable} train.py", 1, **pod)
-    made = tfjob(name="j", PS=replica("exec sleep 600"), Worker=worker)
-    made["spec"]["successPolicy"] = "AllWorkers"
+    made = tfjob(name="j", all_workers=True, PS=replica("exec sleep 600"), Worker=worker)
     if tune is not None:
         made["metadata"]["annotations"] = {"weft.dev/tune": json.dumps(tune)}
     place.job(made)

@@ -22,7 +22,7 @@ def place(tmp_path) -> Place:
 
 
 def test_a_job_that_is_suspended_by_its_file_waits_for_a_resume(place):
-    place.job(tfjob({"suspend": True}, Worker=replica("echo hello", 2)))
+    place.job(tfjob({"suspend": True}, all_workers=True, Worker=replica("echo hello", 2)))
     code, out, err = place.run()
     assert code == 0, err
     assert "TFJob echo is suspended by its file (spec.runPolicy.suspend: true)" in err
@@ -288,6 +288,9 @@ def live(tmp_path_factory) -> Iterator[Place]:
     }
     place.job(tfjob(Chief=replica("sleep 600"), Worker=replica("sleep 600", 2)), elastic)
     process = place.start("run", "run.yaml")
+    steps = {"echo.chief": 1, "echo.worker": 2, "elastic.worker": 2}
+    begun = place.folder_of() / "run.json"
+    until(lambda: begun.exists() and all(place.states_of(step) == ["running"] * count for step, count in steps.items()))
     until(lambda: len(place.alive()) >= 5 and place.conditions(1).get("Running") == "True")
     yield place
     place.weft("cancel", RUN)
@@ -387,9 +390,9 @@ def test_wrong_uses_of_verbs_on_runs_that_do_not_run(place):
 
 
 def test_show_tells_what_replicas_request_and_have_used(place):
-    busy = replica("python3 -c 'x = bytes([1]) * 50_000_000; print(len(x))'", 2)
+    busy = replica("until test -e up; do sleep 0.02; done; python3 -c 'x = bytes([1]) * 50_000_000; print(len(x))'", 2)
     busy["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
-    place.job(tfjob(PS=replica("sleep 600"), Worker=busy))
+    place.job(tfjob(all_workers=True, PS=replica("touch up; sleep 600"), Worker=busy))
     code, _, err = place.run()
     assert code == 0, err
     (job,) = json.loads(place.weft("show", RUN, "--json")[1])["run"]["jobs"]
@@ -514,9 +517,9 @@ asked = [(os.environ[f"{name}_SERVICE_HOST"], int(os.environ[f"{name}_SERVICE_PO
 if os.environ["NAMES"]:
     asked += [("by-name", 80), ("by-name.default.svc", 81), ("direct", 7777), ("alone", 7777)]
 for one in asked:
-    for _ in range(400):
+    for _ in range(3000):
         try:
-            answer = socket.create_connection(one, 5).recv(9).decode()
+            answer = socket.create_connection(one, 60).recv(9).decode()
         except OSError:
             answer = ""
         if answer:

@@ -60,7 +60,8 @@ def test_many_runs_at_once(threads):
 
 def test_a_run_that_goes_on_is_a_timeout(threads, tmp_path):
     runs = [begin(threads, waits_for, [tmp_path / "go"]), begin(threads, double, [1])]
-    found = weft.as_completed(runs, timeout_s=0.2)
+    assert runs[1].wait(DEADLINE_S)
+    found = weft.as_completed(runs, timeout_s=0.05)
     assert next(found) is runs[1]
     with pytest.raises(TimeoutError, match="1 run of 2"):
         next(found)
