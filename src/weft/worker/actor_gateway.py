@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from weft.model.errors import ForbiddenError
 from weft.model.patterns import late_pattern
 from weft.store.handshake import PATIENCE_S, PURPOSE_BYTES, dial_tcp, prove, receive_exactly
+from weft.store.listening import listen
 from weft.store.tls import secure_client, secure_server
 from weft.worker.actors import GATEWAY, NAME_BYTES, ActorAddress, ask, dials, gateways, reach, reply
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from weft.store.tls import Connection, TlsFiles
 
 _BLOCK: Final = 1 << 16
-_BACKLOG: Final = 128
 _TOKEN: Final = late_pattern("[0-9a-f]{16}")
 """The name of a caller whose calls wait."""
 
@@ -83,7 +83,7 @@ class PortEntrance:
 
     def open(self, greet: Greet) -> tuple[str, int]:
         """See `Entrance.open`."""
-        self._listener = listener = socket.create_server((self.key, 0), backlog=_BACKLOG)
+        self._listener = listener = listen(self.key)
         threading.Thread(target=self._accept, args=(listener, greet), name="weft-actor-gateway", daemon=True).start()
         address: tuple[str, int] = listener.getsockname()[:2]
         return address

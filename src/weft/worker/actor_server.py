@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.model.errors import ForbiddenError, ProgramError
 from weft.model.raised import origin_of
 from weft.store.handshake import PATIENCE_S, PURPOSE_BYTES, prove, receive_exactly
+from weft.store.listening import listen
 from weft.store.peers import own_tls
 from weft.store.tls import secure_server
 from weft.worker.actors import (
@@ -221,8 +222,11 @@ def _at_home(address: ActorAddress) -> socket.socket:
 
 
 def _away(address: ActorAddress) -> socket.socket:
-    """Listen at a port of another machine, and tell it to the program. OSError, ForbiddenError: it is not there."""
-    listener = socket.create_server((own_host(address), 0), backlog=_BACKLOG)
+    """Listen at a port of another machine, and tell it to the program. OSError, ForbiddenError: it is not there.
+
+    CapacityError: no port is free.
+    """
+    listener = listen(own_host(address))
     try:
         address.tell_place(*listener.getsockname()[:2])
     except BaseException:
