@@ -33,7 +33,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Measure Weft against its peers.",
         epilog="With BENCHMARKS_FULL=1 in the environment the rows that go to disk take 20 and 40 GB of disk, and "
-        "those of clusters 4 GB of memory and tables of TPC-H at scale 1.",
+        "those of clusters 4 GB of memory and tables of TPC-H at scale 1. BENCHMARKS_SCALE=10 gives the latter another "
+        "scale, and BENCHMARKS_QUERIES=1,6 runs these queries alone.",
     )
     parser.add_argument("name", choices=[*SUITES, "all"], help="the suite to run")
     parser.add_argument("--json", action="store_true", help="one JSON object for each row, a line each")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import expect
+from benchmarks.ray.sizes import QUERIES
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "benchmarks"
 ALL = range(1, 23)
@@ -20,6 +21,11 @@ ROWS = {
     1.0: (4, 100, 10, 5, 5, 1, 4, 2, 175, 20, 1048, 2, 42, 1, 1, 18314, 1, 57, 1, 186, 100, 7),
 }
 """The number of rows of each query's result, by the scales for which they are known."""
+
+
+def chosen(numbers: Collection[int]) -> Collection[int]:
+    """Return those of the queries that the rows on clusters run."""
+    return [number for number in numbers if not QUERIES or number in QUERIES]
 
 
 def folder(scale: float) -> Path:

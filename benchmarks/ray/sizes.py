@@ -1,4 +1,8 @@
-"""How much data the rows on clusters take; ten times as much and more with `BENCHMARKS_FULL=1` in the environment."""
+"""How much data the rows on clusters take; ten times as much and more with `BENCHMARKS_FULL=1` in the environment.
+
+`BENCHMARKS_SCALE=10` gives the tables of TPC-H another scale, and `BENCHMARKS_QUERIES=1,6` runs these queries alone.
+The names of their rows say so.
+"""
 
 from __future__ import annotations
 
@@ -18,4 +22,7 @@ class Sizes(NamedTuple):
 BLOCKS = 200
 """Blocks of rows before and after the shuffle."""
 FULL = os.environ.get("BENCHMARKS_FULL", "") not in ("", "0")
-SIZES = Sizes(4 * GB, 1.0) if FULL else Sizes(GB // 2, 0.1)
+_SCALE = os.environ.get("BENCHMARKS_SCALE", "")
+SIZES = Sizes(4 * GB if FULL else GB // 2, float(_SCALE) if _SCALE else 1.0 if FULL else 0.1)
+QUERIES = frozenset(int(number) for number in os.environ.get("BENCHMARKS_QUERIES", "").split(",") if number.strip())
+"""The queries of TPC-H to run on clusters, by number; none stands for all."""

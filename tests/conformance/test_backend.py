@@ -12,7 +12,6 @@ from weft.backends.simulator import Simulator
 from weft.backends.threads import Threads
 from weft.engine.commands import Complete
 from weft.graph.builder import Graph
-from weft.model.errors import UsageError
 from weft.runtime.session import EngineSession
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
@@ -23,7 +22,6 @@ from weft.testing.conformance.backend import (
     SteppedRig,
     nothing,
     quiet,
-    tasks_call_an_actor,
 )
 from weft.testing.fakes import ManualClock, MemoryJournal, RecordingExecutor
 from weft.testing.local_nodes import LocalNodes
@@ -103,11 +101,7 @@ def test_backend(check, rig):
 
 @pytest.mark.parametrize("check", VALUE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("rig", ["threads", "processes", "socket", "cluster", "cluster-tls"], indirect=True)
-def test_backend_that_computes(check, rig, request):
-    if check is tasks_call_an_actor and "cluster-tls" in request.node.name:
-        with pytest.raises(UsageError, match="actors use no TLS"):
-            check(rig)
-        return
+def test_backend_that_computes(check, rig):
     check(rig)
     quiet(rig)
 

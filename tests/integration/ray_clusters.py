@@ -1,7 +1,10 @@
 """Ray clusters of several nodes on this machine, for tests."""
 
+import fcntl
+import os
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -39,7 +42,8 @@ LOADED = ("weft.backends.ray",)
 def running_cluster(nodes: int, *, environments: bool = False, **head: Any) -> Iterator[Any]:
     """Run a cluster of nodes with one core each; `head` has further arguments for the first.
 
-    `environments`: it makes environments for sessions and clients.
+    `environments`: it makes environments for sessions and clients. One cluster of this user at a time has a server for
+    clients (`ray_client_server_port`): two on one machine take the same ports for their processes.
     """
     from ray._private import ray_constants, services
     from ray._private.node import Node
@@ -69,7 +73,11 @@ def running_cluster(nodes: int, *, environments: bool = False, **head: Any) -> I
             raise
         return made
 
-    with pytest.MonkeyPatch.context() as undone:
+    with ExitStack() as undo:
+        undone = undo.enter_context(pytest.MonkeyPatch.context())
+        if "ray_client_server_port" in head:
+            lock = os.path.join(tempfile.gettempdir(), f"weft-tests-{os.getuid()}-ray-client.lock")
+            fcntl.flock(undo.enter_context(open(lock, "w")), fcntl.LOCK_EX)
         undone.setattr(Node, "start_api_server", lambda self, **_: None)
         undone.setattr(services, python.__name__, program)
         for last in (False,) * (TRIES - 1) + (True,):

@@ -1,5 +1,6 @@
 """Sessions whose workers run at nodes over the network: values, losses, and what is left at the end."""
 
+import json
 import os
 import socket
 from contextlib import suppress
@@ -48,6 +49,7 @@ from weft.store.folders import shm_root, user_root
 from weft.store.handshake import prove
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
+from weft.worker.actors import PLACE, gateways
 
 
 @pytest.fixture
@@ -66,6 +68,34 @@ def shared_folder(process):
 def shared_bytes(process):
     """The bytes of values in the shared memory of a node."""
     return bytes_below(shared_folder(process))
+
+
+class Told:
+    """An actor that is told words."""
+
+    def tell(self, word: str) -> str:
+        return word[::-1]
+
+
+def tells(word, told):
+    return told.tell(word).result(DEADLINE_S)
+
+
+def test_nodes_and_actors_listen_at_the_ports_that_are_allowed(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        first = min(taken.getsockname()[1], 65_000)
+        monkeypatch.setenv("WEFT_PORTS", f"{first}-{first + 99}")
+        monkeypatch.setattr(socket, "gethostname", lambda: "program")  # the nodes are on another machine
+        with LocalNodes(2, 1, grace_s=0.5) as nodes:
+            make = lambda at: Cluster(nodes.nodes, nodes.secret, at.store, grace_s=at.grace_s)  # noqa: E731
+            monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
+            with weft.Session("cluster", backups=False) as session:
+                told = session.actor(Told, resources=weft.Resources(cpu=1))
+                assert session.map(tells, ["word"], params={"told": told}).results() == ["drow"]
+                at_node = json.loads(told._address.file(PLACE).read_text())
+                at_program = gateways[told._address.folder]
+                addresses = [*(node.address for node in nodes.nodes), at_node, at_program]
+    assert {first < port < first + 100 for _, port in addresses} == {True}
 
 
 def test_tasks_run_at_all_nodes_and_large_values_stay_there(nodes, tmp_path):

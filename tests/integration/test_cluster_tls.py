@@ -24,6 +24,8 @@ from weft.store.handshake import Credentials
 from weft.store.tls import TlsFiles, check_files, check_grpc
 from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
+from weft.worker.actor_gateway import PortEntrance, TlsEntrance, lend_to_machines, take_back
+from weft.worker.actors import GATEWAY
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +70,38 @@ def test_values_pass_between_session_and_nodes(nodes, authority, monkeypatch, tm
 class Kept:
     """A value."""
 
-    def get(self):
-        return 3
+    def get(self, asked: bytes) -> bytes:
+        return asked[::-1]
 
 
-def test_actors_are_refused_since_their_calls_are_not_encrypted(nodes, authority, monkeypatch):
-    use(monkeypatch, nodes, authority.issue("laptop"))
-    with weft.Session("cluster") as session, pytest.raises(weft.UsageError, match="actors use no TLS"):
-        session.actor(Kept)
+@pytest.fixture
+def machine():
+    """Let this process be one of a cluster with the files that it is called with."""
+    yield lambda files: peers.open_reader(Credentials(b"secret", files))
+    peers.close_reader()
+
+
+def test_calls_of_actors_pass_by_tls_alone(authority, stranger, files, machine):
+    entrance = TlsEntrance(PortEntrance("127.0.0.1"), authority.issue("program"))
+    with weft.Session(workers=1) as session, session.actor(Kept) as kept:
+        lend_to_machines(kept._address, entrance)
+        there = pickle.loads(pickle.dumps(kept))._address._replace(host="other")
+        for wrong in (None, stranger.issue("guest")._replace(ca=files.ca), files._replace(ca=stranger.issue("own").ca)):
+            machine(wrong)
+            assert there.ended() == "its program cannot be reached"
+        machine(files)
+        seen = bytearray()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            recorder = threading.Thread(target=_record, args=(listener, there.gateway, seen))
+            recorder.start()
+            by_recorder = weft.ActorHandle(there._replace(gateway=listener.getsockname()[:2]))
+            assert by_recorder.get(b"asked").result(DEADLINE_S) == b"deksa"
+        del by_recorder
+        weft.stop_actor(kept)
+        recorder.join(DEADLINE_S)
+        assert len(seen) > 500
+        assert not any(word in seen for word in (b"asked", b"deksa", b"get", GATEWAY, there.key))
+        take_back(kept._address, os.getpid())
 
 
 def test_nothing_passes_in_plain_text(nodes, files):
@@ -304,10 +330,12 @@ def test_a_server_of_grpc_is_tried_before_grpc_waits_for_it(authority, stranger)
         tried(None, here)
     with pytest.raises(ForbiddenError, match="certificate of the server cannot be verified"):
         tried(stranger.issue("there", hosts=["127.0.0.1"]), here)
-    with pytest.raises(ForbiddenError, match=r"certificate of the server cannot be verified .*127[.]0[.]0[.]1"):
+    with pytest.raises(ForbiddenError, match=r"certificate of the server does not name 127[.]0[.]0[.]1") as caught:
         tried(authority.issue("nameless"), here)
-    with pytest.raises(ForbiddenError, match=r"the server refuses the certificate .*guest"):
+    assert "one that names 127.0.0.1" in caught.value.hint
+    with pytest.raises(ForbiddenError, match=r"the server refuses the certificate .*guest") as caught:
         tried(here, stranger.issue("guest")._replace(ca=here.ca))
+    assert "openssl x509 -noout -issuer -dates" in caught.value.hint
 
 
 def test_credentials_reach_worker_processes(files):

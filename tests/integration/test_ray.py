@@ -301,6 +301,35 @@ def test_a_session_that_ends_leaves_its_cores_and_no_actor(cluster):
         ray.shutdown()
 
 
+def test_a_look_at_the_cluster_ends_before_its_session_leaves(cluster, monkeypatch):
+    """Ray connects a process again that asks it something after the end."""
+    backend = importlib.import_module("weft.backends.ray")
+    looks, left, ends = threading.Event(), threading.Event(), []
+
+    def slow():
+        looks.set()
+        assert left.wait(DEADLINE_S)
+        return set()
+
+    def ended():
+        ends.append(thread.is_alive())
+        left.set()
+        disconnect()
+
+    def joined(seconds):
+        left.set()
+        join(seconds)
+
+    monkeypatch.setattr(backend, "draining", slow)
+    with weft.Session("ray"):
+        assert looks.wait(DEADLINE_S)
+        thread = next(thread for thread in threading.enumerate() if thread.name == "weft-ray")
+        join, disconnect = thread.join, backend.disconnect
+        monkeypatch.setattr(thread, "join", joined)
+        monkeypatch.setattr(backend, "disconnect", ended)
+    assert ends == [False]
+
+
 def test_sessions_that_want_more_than_is_free_wait_and_hold_nothing_meanwhile(cluster):
     code = "import weft\nwith weft.Session('ray', workers=2) as session: print(len(session.executor.numbers()))"
     argv = [sys.executable, "-c", code]

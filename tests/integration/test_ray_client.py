@@ -1,7 +1,6 @@
 """Programs outside of the network of a Ray cluster, which reach it by Ray's client alone (`ray://`).
 
 Each is a process of its own: a process that was connected by the client keeps settings of Ray.
-Only this file has clusters with a server for clients: two on one machine take the same ports for their processes.
 """
 
 import gc

@@ -22,7 +22,7 @@ from weft.store.state import StateRoot, current_user, find_project
 
 BACKENDS: Final = ("threads", "processes", "ray")
 NOT_SETTINGS: Final = frozenset(
-    {"WEFT_CACHE_INDEX", "WEFT_RECORD", "WEFT_SEED", "WEFT_SPU", "WEFT_TORCH"}
+    {"WEFT_CACHE_INDEX", "WEFT_PORTS", "WEFT_RECORD", "WEFT_SEED", "WEFT_SPU", "WEFT_TORCH"}
     | {"WEFT_RUN_STATE", "WEFT_RUN_ERROR", "WEFT_FAILED_STEPS"}
 )
 """Variables with this prefix that are no settings: tests, benchmarks and the step of `post_process` read them."""

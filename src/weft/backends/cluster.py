@@ -34,14 +34,14 @@ from weft.engine.provider import BESIDE, NodeKind, NodeSpec
 from weft.engine.tuning import Tuning
 from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
-from weft.model.errors import CapacityError, ProgramError, RunCancelledError, UsageError, WeftError
+from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
 from weft.model.ranges import runs
 from weft.store import codec, peers, serializers
 from weft.store.api import ABSENT
 from weft.store.handshake import Credentials
 from weft.store.tls import check_files
 from weft.worker import own_modules
-from weft.worker.actor_gateway import PortEntrance
+from weft.worker.actor_gateway import PortEntrance, TlsEntrance
 from weft.worker.lease import LeaseResult, UnitCounts, WorkerLease
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from weft.engine.provider import Provider
     from weft.store.blocks import BlockManager
     from weft.store.tls import TlsFiles
-    from weft.worker.actor_gateway import Entrance
+    from weft.worker.actor_gateway import Entrance, PlainEntrance
 
 TARGET_S: Final = 0.02
 _FIRST_TICK_S: Final = 0.01
@@ -388,15 +388,11 @@ class Cluster(LocalBackend):
             node.send(messages.CLOSE_JOB, job.id)
 
     def entrance(self) -> Entrance:
-        """Return how the nodes reach this process, for actors. UsageError: connections must use TLS."""
-        if self.surroundings.credentials.tls is not None:
-            raise UsageError(
-                "actors use no TLS, and the connections of this cluster do",
-                hint="Leave out tls= of the cluster, or use other means than actors.",
-            )
-        return self._entrance()
+        """Return how the nodes reach this process, for actors."""
+        files = self.surroundings.credentials.tls
+        return self._entrance() if files is None else TlsEntrance(self._entrance(), files)
 
-    def _entrance(self) -> Entrance:
+    def _entrance(self) -> PlainEntrance:
         node = next(node for node in self._nodes.values() if not node.dead)
         family = socket.AF_INET6 if ":" in node.about.address[0] else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as sock:

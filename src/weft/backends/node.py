@@ -11,13 +11,12 @@ import contextlib
 import itertools
 import os
 import queue
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from weft.backends import node_messages as messages
 from weft.backends.node_jobs import BLOCKS, NodeHost, NodeJob, NodeLease
@@ -34,6 +33,7 @@ from weft.store.api import ABSENT
 from weft.store.blocks import BlockManager
 from weft.store.fetching import PeerCopies
 from weft.store.handshake import Credentials, accept
+from weft.store.listening import listen
 from weft.store.peer_server import serve_chunks
 from weft.store.segments import SegmentWriter
 from weft.store.tls import check_files
@@ -41,6 +41,8 @@ from weft.worker import own_modules
 from weft.worker.remote_store import LARGE
 
 if TYPE_CHECKING:
+    import socket
+
     from weft.engine.events import Event
     from weft.engine.ports import Clock
     from weft.graph.spec import Wants
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
     from weft.store.folders import RunFolders
     from weft.store.objects import ObjectTier
     from weft.store.tls import TlsFiles
-
-_BACKLOG: Final = 128
 
 
 class NodeProcesses(Processes):
@@ -72,7 +72,8 @@ class Node:
     The node listens at `address`. `secret` is that of the session, which alone may use the node. Outputs of durable
     edges are written below the URL `objects`, which belongs to the session; with "" they lie at the node like others.
     With the files `tls` all connections are encrypted. With `own_first`, modules are looked for at the paths of this
-    process before those of the session, else behind them. UsageError: a file of `tls` cannot be used.
+    process before those of the session, else behind them. UsageError: a file of `tls` cannot be used. CapacityError: no
+    port is free.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Node:
     def _listen(self, host: str) -> tuple[str, int]:
         """Open a port, and return its address."""
         peers.open_reader(self._credentials)
-        self._listener = socket.create_server((host, 0), backlog=_BACKLOG)
+        self._listener = listen(host)
         address: tuple[str, int] = self._listener.getsockname()[:2]
         return address
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from weft.engine.ports import Shell
     from weft.engine.provider import Provider
     from weft.store.blocks import BlockManager
-    from weft.worker.actor_gateway import Entrance
+    from weft.worker.actor_gateway import PlainEntrance
 
 INSTALL_S: Final = 1800.0
 """Seconds within which Ray must have made the environment of a session on a machine."""
@@ -55,6 +55,8 @@ _OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
 _OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,}}$")
 """The names of Ray's own resources, and the pattern of others: machines, their GPUs, and parts of placement groups."""
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
+_LOOK_ENDS_S: Final = 15.0
+"""Seconds at the end of a session for a look at the cluster that has begun."""
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
 _HEAD: Final = "node:__internal_head__"
@@ -477,6 +479,8 @@ class RayCluster(Cluster):
             if self._ids.get(node.about.address) in leaving:
                 self.drain(node.number, f"Ray drains {node.about.name}")
         for node_and_place in [*self._reserved(self._bundles, leaving), *self._joined(leaving)]:
+            if self._ending.is_set():
+                return
             self._use(*node_and_place)
         if self._scaling is not None:
             there = [node for node in self._nodes.values() if not (node.dead or node.leaves)]
@@ -509,7 +513,7 @@ class RayCluster(Cluster):
         ready = sum(bytes(row.state).count(TaskState.READY) for row in rows)
         return ready + sum(not job.built for job in jobs)  # one that waits for its first turn has a task at least
 
-    def _entrance(self) -> Entrance:
+    def _entrance(self) -> PlainEntrance:
         return super()._entrance() if self._relay is None else self._relay.entrance
 
     def left(self, node: NodeConnection) -> None:
@@ -522,6 +526,8 @@ class RayCluster(Cluster):
         """See `Executor.close`."""
         self._ending.set()
         super().close()
+        if self._looks.is_alive():  # Ray connects a process again that asks it after the end
+            self._looks.join(_LOOK_ENDS_S)
         if self._scaling is not None:
             with suppress(Exception):  # the cluster may be gone
                 self._scaling.withdraw()

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from weft.store.handshake import dial_tcp
+from weft.store.listening import listen
 
 if TYPE_CHECKING:
     from weft.worker.actor_gateway import Greet
@@ -89,8 +90,11 @@ class RelayEnd:
         return ours
 
     def listen(self, host: str) -> tuple[str, int]:
-        """Listen at the far end for callers of the near end; return the address. OSError: it cannot, or is closed."""
-        listener = socket.create_server((host, 0))
+        """Listen at the far end for callers of the near end; return the address. OSError: it cannot, or is closed.
+
+        CapacityError: no port is free.
+        """
+        listener = listen(host)
         with self._changed:
             if self._closed:
                 listener.close()

@@ -49,7 +49,7 @@ class OfMachines(Protocol):
     """A backend whose tasks run on several machines."""
 
     def entrance(self) -> Entrance:
-        """Return how its machines reach this process. UsageError: they must not, as TLS is set up."""
+        """Return how its machines reach this process."""
         ...
 
 

@@ -22,7 +22,7 @@ from weft.store.handshake import PATIENCE_S, Credentials, Dial, connect, dial_tc
 if TYPE_CHECKING:
     from weft.model.chunks import ChunkRef
     from weft.store.codec import Encoded
-    from weft.store.tls import Connection
+    from weft.store.tls import Connection, TlsFiles
 
 ROOT: Final = "peer://"
 PURPOSE: Final = b"chunks"
@@ -209,6 +209,11 @@ def credentials() -> Credentials:
     if not _readers:
         raise ForbiddenError("this process belongs to no cluster")
     return _readers[-1].credentials
+
+
+def own_tls() -> TlsFiles | None:
+    """Return the files by which this process encrypts its connections in its cluster, None if it does not."""
+    return _readers[-1].credentials.tls if _readers else None
 
 
 def close_reader() -> None:

@@ -11,15 +11,17 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from weft.model.errors import ForbiddenError, UsageError
 
 if TYPE_CHECKING:
     import mmap
 
+Received = TypeVar("Received", int, bytes)
 _READ: Final = 1 << 18
 _WRITE: Final = 1 << 16
 _HANDSHAKE: Final = b"\x16"
@@ -28,6 +30,8 @@ REFUSAL_BYTES: Final = 32
 """The bytes of an answer to a client of the other kind; no challenge has this value by chance."""
 NEEDS_TLS: Final = b"weft: this end needs TLS".ljust(REFUSAL_BYTES)
 HAS_NO_TLS: Final = b"weft: this end has no TLS".ljust(REFUSAL_BYTES)
+_OTHER_NAMES: Final = (62, 64)
+"""The results of OpenSSL for certificates that do not name a host, or an address."""
 HINT: Final = (
     "All machines and the process of the session need RAY_USE_TLS=1, and certificates of one CA in RAY_TLS_SERVER_CERT,"
     " RAY_TLS_SERVER_KEY and RAY_TLS_CA_CERT."
@@ -61,7 +65,8 @@ class TlsConnection:
                 self._records.do_handshake()
             except ssl.SSLWantReadError:
                 self._sock.sendall(self._outgoing.read())
-                self._fill()
+                if not self._fill():
+                    self._incoming.write_eof()
             except ssl.SSLError:
                 self._sock.sendall(self._outgoing.read())  # tells the other end the reason
                 raise
@@ -69,28 +74,35 @@ class TlsConnection:
                 self._sock.sendall(self._outgoing.read())
                 return
 
-    def _fill(self) -> None:
+    def _fill(self) -> int:
         got = self._sock.recv_into(self._buffer)
         with self._lock:
-            if got:
-                self._incoming.write(memoryview(self._buffer)[:got])
-            else:
-                self._incoming.write_eof()
+            self._incoming.write(memoryview(self._buffer)[:got])
         if len(self.first) < REFUSAL_BYTES:
             self.first += bytes(self._buffer[: min(got, REFUSAL_BYTES)])
+        return got
 
     def recv_into(self, view: memoryview) -> int:
         """Receive into a buffer and return the number of bytes, 0 at the end of the connection. For one thread."""
+        # With a buffer, the result is a number; the stubs of the standard library say bytes.
+        return self._received(lambda: cast("int", self._records.read(len(view), view))) or 0
+
+    def recv(self, nbytes: int) -> bytes:
+        """Receive at most so many bytes, none at the end of the connection. For the thread of `recv_into`."""
+        return self._received(lambda: self._records.read(nbytes)) or b""
+
+    def _received(self, read: Callable[[], Received]) -> Received | None:
+        """Return what `read` takes of the records that have come, or will come; None at the end of the connection."""
         while True:
             with self._lock:
                 try:
-                    # With a buffer, the result is a number; the stubs of the standard library say bytes.
-                    return cast("int", self._records.read(len(view), view))
+                    return read()
                 except ssl.SSLWantReadError:
                     pass
-                except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                    return 0
-            self._fill()
+                except ssl.SSLZeroReturnError:
+                    return None
+            if not self._fill():  # OpenSSL is not told of it, and still sends: the other end may receive
+                return None
 
     def sendall(self, data: bytes | bytearray | memoryview | mmap.mmap) -> None:
         """Send bytes. For one thread."""
@@ -111,6 +123,14 @@ class TlsConnection:
         """See `socket.socket.gettimeout`."""
         return self._sock.gettimeout()
 
+    def fileno(self) -> int:
+        """See `socket.socket.fileno`."""
+        return self._sock.fileno()
+
+    def getsockname(self) -> Any:
+        """See `socket.socket.getsockname`."""
+        return self._sock.getsockname()
+
     def shutdown(self, how: int) -> None:
         """See `socket.socket.shutdown`: messages carry their length, so that a cut one is noticed."""
         self._sock.shutdown(how)
@@ -121,6 +141,17 @@ class TlsConnection:
 
 
 Connection = socket.socket | TlsConnection
+
+
+def has_hung_up(connection: Connection) -> bool:
+    """Return whether the other end has closed a connection, and nothing that it sent before waits at the socket."""
+    sock = connection._sock if isinstance(connection, TlsConnection) else connection
+    try:
+        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def check_files(files: TlsFiles) -> None:
@@ -164,7 +195,13 @@ def check_grpc(sock: socket.socket, files: TlsFiles | None, host: str, where: st
     try:
         connection.shake_hands()
     except ssl.SSLCertVerificationError as error:
-        raise refused(error, files, where) from error
+        if error.verify_code not in _OTHER_NAMES:
+            raise refused(error, files, where) from error
+        raise ForbiddenError(
+            f"the certificate of {where} does not name {host}: {error.verify_message}",
+            hint=f"Name the cluster as its certificate does, or give its head one that names {host}, too, as of the "
+            "near end of a tunnel.",
+        ) from error
     except ssl.SSLError as error:
         raise ForbiddenError(f"this process uses TLS, and {where} does not", hint=HINT) from error
     try:
@@ -172,7 +209,11 @@ def check_grpc(sock: socket.socket, files: TlsFiles | None, host: str, where: st
     except ssl.SSLError as error:
         raise refused(error, files, where) from error
     if not heard:
-        raise ForbiddenError(f"{where} refuses the certificate {files.cert} of this process", hint=HINT)
+        raise ForbiddenError(
+            f"{where} refuses the certificate {files.cert} of this process",
+            hint="It must be of the CA of the cluster, and not expired: "
+            f"openssl x509 -noout -issuer -dates -in {files.cert}",
+        )
 
 
 def refused(error: ssl.SSLError, files: TlsFiles, where: str) -> ForbiddenError:

@@ -15,19 +15,23 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from weft.model.errors import ForbiddenError
 from weft.model.patterns import late_pattern
 from weft.store.handshake import PATIENCE_S, PURPOSE_BYTES, dial_tcp, prove, receive_exactly
+from weft.store.listening import listen
+from weft.store.tls import secure_client, secure_server
 from weft.worker.actors import GATEWAY, NAME_BYTES, ActorAddress, ask, dials, gateways, reach, reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from weft.store.tls import Connection, TlsFiles
+
 _BLOCK: Final = 1 << 16
-_BACKLOG: Final = 128
 _TOKEN: Final = late_pattern("[0-9a-f]{16}")
 """The name of a caller whose calls wait."""
 
@@ -44,7 +48,7 @@ class Entrance(Protocol):
         """What is equal for the entrances of one place."""
         ...
 
-    def open(self, greet: Greet) -> tuple[str, int]:
+    def open(self, greet: Callable[[Connection], None]) -> tuple[str, int]:
         """Greet the machines that connect, each in a thread of its own, from now on; return where they do."""
         ...
 
@@ -52,8 +56,20 @@ class Entrance(Protocol):
         """Greet no machine any more."""
         ...
 
+    def dial(self, address: tuple[str, int], timeout_s: float) -> Connection:
+        """Connect to an actor at a machine. OSError: see `Dial`. ForbiddenError: the machine is none of the cluster."""
+        ...
+
+
+class PlainEntrance(Entrance, Protocol):
+    """An entrance whose connections are not encrypted."""
+
+    def open(self, greet: Greet) -> tuple[str, int]:
+        """See `Entrance.open`."""
+        ...
+
     def dial(self, address: tuple[str, int], timeout_s: float) -> socket.socket:
-        """Connect to a machine; see `Dial`."""
+        """See `Entrance.dial`."""
         ...
 
 
@@ -67,7 +83,7 @@ class PortEntrance:
 
     def open(self, greet: Greet) -> tuple[str, int]:
         """See `Entrance.open`."""
-        self._listener = listener = socket.create_server((self.key, 0), backlog=_BACKLOG)
+        self._listener = listener = listen(self.key)
         threading.Thread(target=self._accept, args=(listener, greet), name="weft-actor-gateway", daemon=True).start()
         address: tuple[str, int] = listener.getsockname()[:2]
         return address
@@ -87,6 +103,37 @@ class PortEntrance:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+
+class TlsEntrance:
+    """An entrance whose connections are encrypted: both ends show a certificate of one CA."""
+
+    def __init__(self, entrance: PlainEntrance, files: TlsFiles) -> None:
+        self._entrance, self._files = entrance, files
+        self.key = "|".join((entrance.key, *files))
+
+    def open(self, greet: Callable[[Connection], None]) -> tuple[str, int]:
+        """See `Entrance.open`."""
+        return self._entrance.open(partial(self._greet, greet))
+
+    def _greet(self, greet: Callable[[Connection], None], sock: socket.socket) -> None:
+        with sock, suppress(OSError, ForbiddenError):
+            sock.settimeout(PATIENCE_S)
+            greet(secure_server(sock, self._files))
+
+    def close(self) -> None:
+        """See `Entrance.close`."""
+        self._entrance.close()
+
+    def dial(self, address: tuple[str, int], timeout_s: float) -> Connection:
+        """See `Entrance.dial`."""
+        sock = self._entrance.dial(address, timeout_s)
+        try:
+            sock.settimeout(timeout_s)
+            return secure_client(sock, self._files, f"the actor at {address[0]}:{address[1]}")
+        except BaseException:
+            sock.close()
+            raise
 
 
 class ActorGateway:
@@ -109,8 +156,8 @@ class ActorGateway:
         self._entrance.close()
         return True
 
-    def _greet(self, sock: socket.socket) -> None:
-        with sock, suppress(OSError, ForbiddenError, ValueError, struct.error):
+    def _greet(self, sock: Connection) -> None:
+        with closing(sock), suppress(OSError, ForbiddenError, ValueError, struct.error):
             sock.settimeout(PATIENCE_S)
             address = self._actors.get(bytes(receive_exactly(sock, NAME_BYTES)))
             if address is None or bytes(receive_exactly(sock, PURPOSE_BYTES)).rstrip() != GATEWAY:
@@ -118,7 +165,7 @@ class ActorGateway:
             prove(sock, address.secret, GATEWAY, serves=True)
             self._answer(sock, address, ask(sock))
 
-    def _answer(self, sock: socket.socket, address: ActorAddress, wish: Mapping[str, Any]) -> None:
+    def _answer(self, sock: Connection, address: ActorAddress, wish: Mapping[str, Any]) -> None:
         """Do what a process of another machine asks for."""
         what = wish["what"]
         if wish["beginning"] != address.number:  # an earlier run of the graph, which has ended
@@ -140,13 +187,13 @@ class ActorGateway:
         elif (there := reach(address)) is None:
             reply(sock, {"there": False})
         else:
-            with there:
+            with closing(there):
                 reply(sock, {"there": True})
                 sock.settimeout(None)
                 _join(sock, there)
 
 
-def _join(one: socket.socket, other: socket.socket) -> None:
+def _join(one: Connection, other: Connection) -> None:
     """Hand on what either end of two connections sends, until both have ended."""
     back = threading.Thread(target=_hand_on, args=(other, one), name="weft-actor-answers", daemon=True)
     back.start()
@@ -154,7 +201,7 @@ def _join(one: socket.socket, other: socket.socket) -> None:
     back.join()
 
 
-def _hand_on(source: socket.socket, sink: socket.socket) -> None:
+def _hand_on(source: Connection, sink: Connection) -> None:
     """Hand on what comes, and its end; if one of the two breaks, end both directions."""
     try:
         while block := source.recv(_BLOCK):

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from weft.model.errors import ForbiddenError, ProgramError
 from weft.model.raised import origin_of
 from weft.store.handshake import PATIENCE_S, PURPOSE_BYTES, prove, receive_exactly
+from weft.store.listening import listen
+from weft.store.peers import own_tls
+from weft.store.tls import secure_server
 from weft.worker.actors import (
     ENDING,
     ERROR,
@@ -141,11 +144,12 @@ class _Server:
         try:
             with sock, suppress(OSError, ForbiddenError):
                 sock.settimeout(PATIENCE_S)
-                if bytes(receive_exactly(sock, PURPOSE_BYTES)).rstrip() != PURPOSE:
+                caller = sock if self._address.here else secure_server(sock, own_tls())
+                if bytes(receive_exactly(caller, PURPOSE_BYTES)).rstrip() != PURPOSE:
                     return
-                prove(sock, self._address.secret, PURPOSE, serves=True)
+                prove(caller, self._address.secret, PURPOSE, serves=True)
                 sock.settimeout(None)
-                self._answer_all(sock, Channel(sock))
+                self._answer_all(sock, Channel(caller))
         finally:
             self._forget(sock)
 
@@ -218,8 +222,11 @@ def _at_home(address: ActorAddress) -> socket.socket:
 
 
 def _away(address: ActorAddress) -> socket.socket:
-    """Listen at a port of another machine, and tell it to the program. OSError, ForbiddenError: it is not there."""
-    listener = socket.create_server((own_host(address), 0), backlog=_BACKLOG)
+    """Listen at a port of another machine, and tell it to the program. OSError, ForbiddenError: it is not there.
+
+    CapacityError: no port is free.
+    """
+    listener = listen(own_host(address))
     try:
         address.tell_place(*listener.getsockname()[:2])
     except BaseException:

@@ -26,7 +26,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -37,7 +37,9 @@ from weft.model.errors import ActorEndedError, ForbiddenError, ProgramError, Tas
 from weft.model.failures import Failure
 from weft.model.raised import as_raised
 from weft.model.suggestions import did_you_mean
-from weft.store.handshake import PATIENCE_S, Dial, dial_tcp, prove, receive_exactly
+from weft.store.handshake import PATIENCE_S, dial_tcp, prove, receive_exactly
+from weft.store.peers import own_tls
+from weft.store.tls import has_hung_up, secure_client
 from weft.worker.channel import Channel, dumps
 from weft.worker.futures import TellingFuture
 from weft.worker.group import ProcessId, is_alive, process_id
@@ -45,6 +47,8 @@ from weft.worker.group import ProcessId, is_alive, process_id
 if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
+
+    from weft.store.tls import Connection
 
 PURPOSE: Final = b"actor"
 GATEWAY: Final = b"gateway"
@@ -233,69 +237,71 @@ _beginnings: Final[dict[str, int]] = {}
 
 gateways: Final[dict[str, tuple[str, int]]] = {}
 """The addresses by which other machines reach the actors of this process, by the folder of the actor."""
-dials: Final[dict[str, Dial]] = {}
+dials: Final[dict[str, Callable[[tuple[str, int], float], Connection]]] = {}
 """What connects this process to the machines of these actors."""
 _LENGTH: Final = struct.Struct("<I")
 
 
-def ask(sock: socket.socket) -> dict[str, Any]:
+def ask(sock: Connection) -> dict[str, Any]:
     """Return the next document of a connection with the program of an actor. OSError: it ends before."""
     (size,) = _LENGTH.unpack(receive_exactly(sock, _LENGTH.size))
     found: dict[str, Any] = json.loads(bytes(receive_exactly(sock, size)))
     return found
 
 
-def reply(sock: socket.socket, document: Mapping[str, Any]) -> None:
+def reply(sock: Connection, document: Mapping[str, Any]) -> None:
     """Send a document. OSError: the other end is gone."""
     body = json.dumps(document).encode()
     sock.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def _dialled(address: ActorAddress) -> socket.socket:
+def _dialled(address: ActorAddress) -> Connection:
     """Connect to the program of an actor. OSError: it cannot be reached. ForbiddenError: it is another."""
     assert address.gateway is not None
     sock = dial_tcp(address.gateway, PATIENCE_S)
     try:
-        sock.sendall(address.key)
-        prove(sock, address.secret, GATEWAY, serves=False)
+        files = own_tls()
+        found = sock if files is None else secure_client(sock, files, f"the program of the actor {address.name}")
+        found.sendall(address.key)
+        prove(found, address.secret, GATEWAY, serves=False)
     except BaseException:
         sock.close()
         raise
-    return sock
+    return found
 
 
 def asked(address: ActorAddress, wish: Mapping[str, Any]) -> dict[str, Any]:
     """Send a wish about an actor of another machine to its program, and return the answer. Errors: see `_dialled`."""
-    with _dialled(address) as sock:
+    with closing(_dialled(address)) as sock:
         reply(sock, {**wish, "beginning": address.number})
         return ask(sock)
 
 
 def own_host(address: ActorAddress) -> str:
     """Return the address by which the program of an actor reaches this machine. Errors: see `_dialled`."""
-    with _dialled(address) as sock:
+    with closing(_dialled(address)) as sock:
         return str(sock.getsockname()[0])
 
 
-def reach(address: ActorAddress) -> socket.socket | None:
+def reach(address: ActorAddress) -> Connection | None:
     """Connect to an actor, which knows nothing of the caller yet; None: it has not begun, or has ended."""
     try:
         if not address.here:
-            sock = _dialled(address)
+            far = _dialled(address)
             there = False
             try:
-                reply(sock, {"what": "call", "beginning": address.number})
-                there = bool(ask(sock)["there"])
+                reply(far, {"what": "call", "beginning": address.number})
+                there = bool(ask(far)["there"])
             finally:
                 if not there:
-                    sock.close()
-            return sock if there else None
+                    far.close()
+            return far if there else None
         place = address.file(PLACE)
         if place.exists():
             host, port = json.loads(place.read_text())
-            sock = dials.get(address.folder, dial_tcp)((host, port), PATIENCE_S)
-            sock.settimeout(PATIENCE_S)
-            return sock
+            far = dials.get(address.folder, dial_tcp)((host, port), PATIENCE_S)
+            far.settimeout(PATIENCE_S)
+            return far
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(PATIENCE_S)
         try:
@@ -401,7 +407,7 @@ def finish_calls(address: ActorAddress, seconds: float) -> None:
     if found is None:  # it has not begun, and nobody has called it; or it has ended
         return
     channel, sock = found
-    with sock, suppress(OSError):
+    with closing(sock), suppress(OSError):
         channel.send((NO_CALL, "", b""))
         while monotonic() < end and not select.select((sock,), (), (), _LOOK_S)[0]:
             pass
@@ -520,7 +526,7 @@ class _Link:
         self._lock = threading.Lock()
         self._early: list[tuple[int, str, bytes]] = []
         self._channel: Channel | None = None
-        self._sock: socket.socket | None = None
+        self._sock: Connection | None = None
 
     def send(self, call: tuple[int, str, bytes]) -> None:
         """Send a call, or keep it until the actor is there. OSError: the actor is gone."""
@@ -530,7 +536,7 @@ class _Link:
             else:
                 self._channel.send(call)
 
-    def join(self, channel: Channel, sock: socket.socket) -> None:
+    def join(self, channel: Channel, sock: Connection) -> None:
         """Use a connection, and send what has come before. OSError: the actor is gone."""
         with self._lock:
             self._channel, self._sock = channel, sock
@@ -563,14 +569,7 @@ class _Link:
     @property
     def gone(self) -> bool:
         """Whether the actor has hung up, though the thread that takes its answers may not know it yet."""
-        if self._sock is None:
-            return False
-        try:
-            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return self._sock is not None and has_hung_up(self._sock)
 
     def hang_up(self, process: int) -> None:
         """Send no more calls; answers still come. In a fork, which shares the connection with its parent, close only
@@ -650,7 +649,7 @@ def _line_to(handle: ActorHandle) -> _Line:
     return line
 
 
-def _connected(address: ActorAddress) -> tuple[Channel, socket.socket] | None:
+def _connected(address: ActorAddress) -> tuple[Channel, Connection] | None:
     """Return a new connection to an actor; None: it has not begun, or has ended. UsageError: on another machine."""
     sock = reach(address)
     if sock is None:
@@ -667,7 +666,7 @@ def _connected(address: ActorAddress) -> tuple[Channel, socket.socket] | None:
     return Channel(sock), sock
 
 
-def _awaited(address: ActorAddress, link: _Link) -> tuple[Channel, socket.socket] | None:
+def _awaited(address: ActorAddress, link: _Link) -> tuple[Channel, Connection] | None:
     """Wait until an actor begins, or begins again, and connect to it. None: it has ended, or nobody waits for it."""
     end = monotonic() + CONNECT_S
     while not link.is_idle:
@@ -690,7 +689,7 @@ def _ended(name: str, reason: str) -> ActorEndedError:
 
 
 def _listen(
-    handle: ActorHandle, link: _Link, found: tuple[Channel, socket.socket] | None, calls: _Calls, token: str
+    handle: ActorHandle, link: _Link, found: tuple[Channel, Connection] | None, calls: _Calls, token: str
 ) -> None:
     """Take the answers of an actor until it hangs up. With a token, the actor is waited for first."""
     address = handle._address

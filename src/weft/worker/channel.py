@@ -16,9 +16,12 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.store import codec, disk
+
+if TYPE_CHECKING:
+    from weft.store.tls import Connection
 
 LEASE, FORGET, ANSWER, ACK, PATHS, SERIALIZERS, MODULES = range(7)
 """Messages of the backend: run a lease; drop codes and columns; the answer to an `ASK`; room for more of a stream;
@@ -120,9 +123,9 @@ class FrameDecoder:
 
 
 class Channel:
-    """The blocking end of a socket pair: one thread receives, any thread sends."""
+    """The blocking end of a connection: one thread receives, any thread sends. Descriptors need a plain socket."""
 
-    def __init__(self, sock: socket.socket, folder: str = "", prefix: str = "") -> None:
+    def __init__(self, sock: Connection, folder: str = "", prefix: str = "") -> None:
         self._sock = sock
         self._frames = FrameEncoder(folder, prefix)
         self._lock = threading.Lock()
@@ -134,6 +137,7 @@ class Channel:
         data = self._frames.frame(message)
         with self._lock:
             if fds:
+                assert isinstance(self._sock, socket.socket)
                 sent = socket.send_fds(self._sock, [data], fds)
                 data = data[sent:]
             self._sock.sendall(data)
@@ -163,6 +167,7 @@ class Channel:
 
     def receive_with_fds(self, most: int) -> tuple[Any, list[int]]:
         """Wait for a message with up to `most` descriptors; (None, []) if the other end is gone."""
+        assert isinstance(self._sock, socket.socket)
         try:
             head, fds, _, _ = socket.recv_fds(self._sock, _HEAD.size, most)
         except OSError:

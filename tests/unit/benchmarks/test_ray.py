@@ -1,5 +1,9 @@
 """The rows of the suite `ray`, without a cluster."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -50,6 +54,18 @@ def test_lost_or_wrong_rows_do_not(few):
         sorting.check([sorting.summary(one.sort_by("key")) for one in few], ROWS)
     with pytest.raises(AssertionError):
         sorting.summary(few[0].take(np.argsort(few[0]["key"].to_numpy())[::-1]))
+
+
+def test_another_scale_and_a_choice_of_queries_are_in_the_names_of_rows():
+    told = "from benchmarks import ray; print(*[(spec.name, spec.about.split()[0]) for spec in ray.SPECS])"
+    environ = os.environ | {
+        "BENCHMARKS_SCALE": "10",
+        "BENCHMARKS_QUERIES": "6, 1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    found = subprocess.run([sys.executable, "-c", told], env=environ, capture_output=True, text=True, check=True).stdout
+    assert "('ray_tpch_sf10_stages_q1_q6_vs_daft', '1')" in found
+    assert "('ray_tpch_sf10_stages_q1_q6_vs_spark', '2')" in found
 
 
 def test_the_queries_of_a_row_are_timed_and_their_rows_counted(monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 
 import weft
+from tests.fixtures.certificates import Authority
 from tests.unit.backends.test_relay import Line
 from tests.unit.runtime.test_actors import PATIENCE_S, Counter, add_each
 from weft.backends.cluster import Cluster
@@ -29,20 +30,26 @@ class RelayedCluster(Cluster):
         return RelayEntrance(self.line.near, lambda: self.line.far.listen("127.0.0.1"))
 
 
-@pytest.fixture(scope="module", params=["threads", "processes", "cluster", "relay"])
-def session(request) -> Iterator[weft.Session]:
-    if request.param in ("cluster", "relay"):
+@pytest.fixture(scope="module", params=["threads", "processes", "cluster", "relay", "cluster-tls", "relay-tls"])
+def session(request, tmp_path_factory) -> Iterator[weft.Session]:
+    if request.param.startswith(("cluster", "relay")):
         with ExitStack() as undo:
             patch = undo.enter_context(pytest.MonkeyPatch.context())
-            nodes = undo.enter_context(LocalNodes(2, 1, grace_s=0.5))
+            ours, theirs = None, None
+            if request.param.endswith("tls"):
+                authority = Authority(tmp_path_factory.mktemp("authority"))
+                ours, theirs = authority.issue("laptop"), authority.issue("machine")
+            nodes = undo.enter_context(LocalNodes(2, 1, grace_s=0.5, tls=theirs))
             kind, network = Cluster, None
-            if request.param == "relay":
+            if request.param.startswith("relay"):
                 line = Line()
                 undo.callback(line.close)
                 patch.setattr(RelayedCluster, "line", line, raising=False)
-                kind, network = RelayedCluster, NodeNetwork(Credentials(nodes.secret), line.near.dial)
+                kind, network = RelayedCluster, NodeNetwork(Credentials(nodes.secret, ours), line.near.dial)
             patch.setattr(socket, "gethostname", lambda: "program")  # the nodes are on another machine
-            make = lambda at: kind(nodes.nodes, nodes.secret, at.store, grace_s=at.grace_s, network=network)  # noqa: E731
+            make = lambda at: kind(  # noqa: E731
+                nodes.nodes, nodes.secret, at.store, tls=ours, grace_s=at.grace_s, network=network
+            )
             patch.setitem(concrete.BACKENDS, "cluster", make)
             yield undo.enter_context(weft.Session("cluster", backups=False))
         return

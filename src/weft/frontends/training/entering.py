@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from weft.model.errors import WeftError
 from weft.store import handshake
+from weft.store.listening import listen
 from weft.worker import replica_exec
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class ReplicaGate:
         try:
             self._listener = socket.create_server((host, before))
         except OSError:
-            self._listener = socket.create_server((host, 0))
+            self._listener = listen(host)
         self.port: int = self._listener.getsockname()[1]
         self._over = threading.Event()
         _begin(_serve, self._listener, self._attend)
