@@ -10,6 +10,7 @@ from sklearn.datasets import load_diabetes, load_digits, load_wine
 from sklearn.metrics import accuracy_score
 from sklearn.preprocessing import StandardScaler
 
+from tests.program_forks import forking_environment
 from tests.unit.frontends.federated.components.parts_of import ARBITER, GUEST, HOST, frame
 from tests.unit.frontends.federated.components.test_homo_nn import (
     CUTS,
@@ -37,11 +38,18 @@ needs_torch = pytest.mark.skipif(TORCH is None, reason="no PyTorch in .providers
 SHORT = {"trainer": trainer(epochs=3)}
 
 
+@pytest.fixture(scope="module")
+def loaded_torch(tmp_path_factory):
+    """The environment, whose programs fork: loading PyTorch and its optimizers takes seconds."""
+    with forking_environment(TORCH, tmp_path_factory.mktemp("t") / "torch", ("torch", "torch._dynamo")) as home:
+        yield home
+
+
 @pytest.fixture
-def by_torch(monkeypatch, tmp_path):
+def by_torch(monkeypatch, tmp_path, loaded_torch):
     """Return a function that lets all parties have PyTorch from then on."""
     monkeypatch.chdir(tmp_path)
-    yield lambda: monkeypatch.setenv("WEFT_TORCH", str(TORCH))
+    yield lambda: monkeypatch.setenv("WEFT_TORCH", str(loaded_torch))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,6 +118,17 @@ def test_torch_takes_the_steps_of_numpy(by_torch, rows, layers, loss, optimizer)
     found = one_party(parameters, matrix=rows[0], target=rows[1], by_torch=True)
     assert found[0] == pytest.approx(usual[0], abs=1e-8)
     assert found[1:] == (pytest.approx(usual[1], abs=1e-8), usual[2])
+
+
+@needs_torch
+def test_a_program_that_loads_torch_itself_takes_the_same_steps(by_torch, monkeypatch):
+    parameters = {"nn_define": hidden(30, 1, "Sigmoid"), "loss": "BCELoss", "optimizer": SGD}
+    by_torch()
+    usual = one_party(parameters, matrix=BINARY[0], target=BINARY[1], by_torch=True)
+    monkeypatch.setenv("WEFT_TORCH", str(TORCH))
+    found = one_party(parameters, matrix=BINARY[0], target=BINARY[1], by_torch=True)
+    assert np.array_equal(found[0], usual[0])
+    assert found[1:] == usual[1:]
 
 
 @needs_torch
