@@ -146,85 +146,137 @@ def opened_leaves(
     of tools. In folders that it wrote to or took code from, and in those around the
     project, only names count that end as those of files that it seems to have found there. Errors as of `Digester.of`.
     """
-    covered = [path.rstrip("/") for path in known]
     place = _Place(root)
-    written = set(opened.written)
-    followed = set(opened.followed)
-    ways = _Ways()
-    written_in = {*map(os.path.dirname, written), *opened.removed_from}
-    updated = set(opened.updated)
-    linked = set(opened.linked)
-    gone = set(opened.taken)
-    read = {source_of(path) for path in opened.read}.difference(opened.used_in_part)
-    named = read.union(opened.listed)
-    code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
-    walked = {os.path.dirname(path) for path in opened.listed if os.path.basename(path)[:1] == "."}
-    scripts = _Scripts(path for path in read if path.endswith(".py") and path.startswith(f"{root}/"))
-    naming = _Scripts(path for path in (*read, *opened.used_in_part) if path.endswith(".py"))
-    imported = {source_of(path) for path in opened.read if source_of(path) != path}
-    leaves: dict[str, str] = {}
-    everything = sorted({*read, *written, *opened.listed, *followed})
-    for path in everything:
-        if not place.counts(path, covered) or (path in written and place.hides(path)):
-            continue
-        if path.endswith(_SHARED_MEMORY) and path.removesuffix(_SHARED_MEMORY) in everything:
-            continue
-        name = _name(path, root)
-        links = [link for link in ways.links(path) if link.place not in written and place.counts(link.place)]
-        if changed_link := next((link.place for link in links if link.changed >= started), ""):
-            return {}, f"a link that it goes through changed while it ran: {_name(changed_link, root)}"
-        try:
-            found = os.stat(path)
-        except OSError:
-            found = None
-        if links and (path in followed or found is None or any(_below(everything, ways.place(path)))):
-            leaves |= {LINK + _name(link.place, root): link.target for link in links}
-        if found is None:
-            if path not in written or _is_log_of_database(path, everything, opened.made):
-                leaves[READ + name] = ABSENT
-            continue
-        is_folder = stat.S_ISDIR(found.st_mode)
-        if path not in named and (is_folder or path not in written):
-            continue
-        # Who lists hidden folders too goes through all that is there, and looks for more than modules.
-        is_walked = path in walked and (path == root or not _is_everybodys(path))
-        if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
-            found_there = [one for one in _below(everything, path) if one in read and one not in written]
-            candidates = [one for one in found_there if place.counts(one, covered)]
-            # Python looks for a compiled module before it imports one, and not before it runs a text.
-            named_there = {one for one in candidates if one.endswith(_CODE) and (one in imported or naming.name(one))}
-            endings = _endings(path, (one for one in candidates if one not in named_there), gone, scripts)
-            beside = (one for one in candidates if path == root or not one.startswith(f"{root}/"))
-            endings += _endings_below(path, beside, gone, scripts)
-            if endings and (path == root or not (_is_everybodys(path) or place.hides(f"{path}/"))):
-                late = _late(path, found, started, written)
-                late |= _late_folders(path, endings, started, written_in.union(candidates))
-                leaves[READ + name + "/"] = _digest_of_alike(path, endings, late)
-            continue
-        if is_folder and (not place.counts(f"{path}/") or place.hides(f"{path}/")):
-            continue
-        if not is_folder and not stat.S_ISREG(found.st_mode):
-            continue
-        # A new name changes the inode, not what is in the file; so does the owner, which SQLite run by root sets anew.
-        is_of_database = _is_log_of_database(path, everything, opened.made)
-        at = found.st_mtime if path in linked or is_of_database else found.st_ctime
-        changed = at >= started
-        if path in updated and at >= started - _TICK_S:  # its own first change may seem to be older
-            when = "while it ran" if changed else "just before it began or while it ran"
-            return {}, f"it or another program changed what it reads {when}: {name}"
-        if path in written and not is_of_database and found.st_ctime >= started - _TICK_S:
-            continue
-        if changed:
-            what = "the names in a folder that it lists" if is_folder else "what it reads"
-            return {}, f"{what} changed while it ran: {name}"
-        leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
+    covered = [path.rstrip("/") for path in known]
+    inputs = _Inputs(opened, place, covered, started, digester)
+    if reason := inputs.find():
+        return {}, reason
+    leaves = inputs.leaves
     looks = _looks(opened, place, covered)
     for path, seen in looks.items():
         read_as = leaves.get(READ + _name(path, root))
         if read_as is None or (read_as == ABSENT) != (seen == ABSENT):
             leaves[LOOKED + _name(path, root)] = seen
-    leaves |= _naming_variables(environ, declared, {*named, *followed, *looks} - written, place)
+    named = {*inputs.named, *opened.followed, *looks}.difference(opened.written)
+    leaves |= _naming_variables(environ, declared, named, place)
     return leaves | _left(opened, place, covered, started, digester), ""
+
+
+class _Inputs:
+    """The leaves of the files, links and folders that one execution read, as `opened_leaves` describes them."""
+
+    def __init__(
+        self, opened: OpenedFiles, place: _Place, covered: Sequence[str], started: float, digester: Digester
+    ) -> None:
+        self.opened, self.place, self.covered = opened, place, covered
+        self.started, self.digester = started, digester
+        self.leaves: dict[str, str] = {}
+        self._ways = _Ways()
+        self._written = set(opened.written)
+        self._written_in = {*map(os.path.dirname, self._written), *opened.removed_from}
+        self._updated, self._linked = set(opened.updated), set(opened.linked)
+        self._followed, self._gone = set(opened.followed), set(opened.taken)
+        self._read = {source_of(path) for path in opened.read}.difference(opened.used_in_part)
+        self.named = self._read.union(opened.listed)
+        self._paths = sorted({*self.named, *self._written, *self._followed})
+        self._code_in = {os.path.dirname(path) for path in self._read if path.endswith(_CODE)}
+        self._walked = {os.path.dirname(path) for path in opened.listed if os.path.basename(path)[:1] == "."}
+        self._imported = {source_of(path) for path in opened.read if source_of(path) != path}
+        code = [path for path in self._read if path.endswith(".py")]
+        self._scripts = _Scripts(path for path in code if path.startswith(f"{place.root}/"))
+        self._naming = _Scripts((*code, *(path for path in opened.used_in_part if path.endswith(".py"))))
+
+    def find(self) -> str:
+        """Find the leaves; return why the result cannot be kept, or ""."""
+        for path in self._paths:
+            if reason := self._add(path):
+                return reason
+        return ""
+
+    def _add(self, path: str) -> str:
+        place, name = self.place, _name(path, self.place.root)
+        if not place.counts(path, self.covered) or (path in self._written and place.hides(path)):
+            return ""
+        if path.endswith(_SHARED_MEMORY) and path.removesuffix(_SHARED_MEMORY) in self._paths:
+            return ""
+        try:
+            found = os.stat(path)
+        except OSError:
+            found = None
+        if reason := self._add_links(path, there=found is not None):
+            return reason
+        if found is None:
+            if path not in self._written or _is_log_of_database(path, self._paths, self.opened.made):
+                self.leaves[READ + name] = ABSENT
+            return ""
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if path not in self.named and (is_folder or path not in self._written):
+            return ""
+        if is_folder and self._lists_some(path):
+            self._add_alike(path, found)
+            return ""
+        if is_folder and (not place.counts(f"{path}/") or place.hides(f"{path}/")):
+            return ""
+        if not is_folder and not stat.S_ISREG(found.st_mode):
+            return ""
+        return self._add_content(path, found)
+
+    def _add_links(self, path: str, *, there: bool) -> str:
+        """Add the links on the way to a path; return that one of them changed, or ""."""
+        root = self.place.root
+        links = [
+            link for link in self._ways.links(path) if link.place not in self._written and self.place.counts(link.place)
+        ]
+        if changed := next((link.place for link in links if link.changed >= self.started), ""):
+            return f"a link that it goes through changed while it ran: {_name(changed, root)}"
+        if links and (path in self._followed or not there or any(_below(self._paths, self._ways.place(path)))):
+            self.leaves |= {LINK + _name(link.place, root): link.target for link in links}
+        return ""
+
+    def _lists_some(self, path: str) -> bool:
+        """Whether an execution that listed a folder seems to have looked for some of its files alone.
+
+        Who lists hidden folders too goes through all that is there, and looks for more than modules.
+        """
+        is_walked = path in self._walked and (path == self.place.root or not _is_everybodys(path))
+        is_searched = path in self._code_in or _is_shared(path, self.place.root)
+        return path in self._written_in or (not is_walked and is_searched)
+
+    def _add_alike(self, path: str, found: os.stat_result) -> None:
+        """Add the names in a folder that end as those of files that the execution found there, if there are any."""
+        place = self.place
+        found_there = [one for one in _below(self._paths, path) if one in self._read and one not in self._written]
+        candidates = [one for one in found_there if place.counts(one, self.covered)]
+        # Python looks for a compiled module before it imports one, and not before it runs a text.
+        named_there = {
+            one for one in candidates if one.endswith(_CODE) and (one in self._imported or self._naming.name(one))
+        }
+        others = (one for one in candidates if one not in named_there)
+        endings = _endings(path, others, self._gone, self._scripts)
+        beside = (one for one in candidates if path == place.root or not one.startswith(f"{place.root}/"))
+        endings += _endings_below(path, beside, self._gone, self._scripts)
+        if endings and (path == place.root or not (_is_everybodys(path) or place.hides(f"{path}/"))):
+            late = _late(path, found, self.started, self._written)
+            late |= _late_folders(path, endings, self.started, self._written_in.union(candidates))
+            self.leaves[READ + _name(path, place.root) + "/"] = _digest_of_alike(path, endings, late)
+
+    def _add_content(self, path: str, found: os.stat_result) -> str:
+        """Add a file, or all names in a folder; return that it has changed, or ""."""
+        is_folder, name = stat.S_ISDIR(found.st_mode), _name(path, self.place.root)
+        # A new name changes the inode, not what is in the file; so does the owner, which SQLite run by root sets anew.
+        is_of_database = _is_log_of_database(path, self._paths, self.opened.made)
+        at = found.st_mtime if path in self._linked or is_of_database else found.st_ctime
+        changed = at >= self.started
+        if path in self._updated and at >= self.started - _TICK_S:  # its own first change may seem to be older
+            when = "while it ran" if changed else "just before it began or while it ran"
+            return f"it or another program changed what it reads {when}: {name}"
+        if path in self._written and not is_of_database and found.st_ctime >= self.started - _TICK_S:
+            return ""
+        if changed:
+            what = "the names in a folder that it lists" if is_folder else "what it reads"
+            return f"{what} changed while it ran: {name}"
+        self.leaves[READ + name + "/" * is_folder] = _digest(path, found, self.digester)
+        return ""
 
 
 def changed_since(paths: Iterable[str], began: float, written: Collection[str] = ()) -> str:
