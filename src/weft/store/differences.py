@@ -8,9 +8,10 @@ from contextlib import suppress
 from typing import Final
 
 from weft.model.errors import WeftError
+from weft.store.alike_names import endings_of
 from weft.store.digests import ABSENT, DIGEST, FOLDER, read_listing
 from weft.store.entries import ITEM_LEAF
-from weft.store.opened import LOOKED, OPENED, READ, SET, UNSET, WROTE, endings_of
+from weft.store.opened import LOOKED, OPENED, READ, SET, UNSET, WROTE
 from weft.store.places import shown_path
 
 _MOUNT: Final = ("sub_path", "mount_path", "read_only", "place")

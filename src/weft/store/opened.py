@@ -16,7 +16,6 @@ there as it left them.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 import stat
@@ -31,6 +30,18 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from weft.model.patterns import late_pattern
+from weft.store.alike_names import (
+    CODE,
+    LIBRARIES,
+    TICK_S,
+    ScriptTexts,
+    digest_of_alike,
+    endings_below,
+    endings_in,
+    endings_of,
+    late_folders,
+    late_names,
+)
 from weft.store.digests import ABSENT, DIGEST, LEFT_OUT, Digester
 from weft.store.places import is_claimed, judged_path, project_around
 
@@ -50,20 +61,12 @@ Names are relative to the folder of the execution, or absolute; a folder ends in
 """
 LARGE_BYTES: Final = 256 * 2**20
 """A larger file counts by its size and its time of change: a step may read a part of a file of any size."""
-_TICK_S: Final = 0.05
-"""By how much the clock of a file system, which moves in ticks, may be behind that of programs."""
 _NAMES: Final = "n"
 _STAMP: Final = "t"
 _TARGET: Final = "l"
 """The first letters of digests of the names in a folder, of the size and time of a large file, and of a link."""
-ALIKE: Final = "e"
-"""The first letter of a digest of the names in a folder with some endings, which follow it: `e.csv .json HASH`.
-
-A folder is one of these names if it has a file whose path ends so: `e/sales.csv HASH`.
-"""
 _THERE: Final = "+"
 """In place of the digest of a file that may change, as `tracing.THERE_IS` there."""
-_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/node_modules/", "/__pycache__/")
 _MOST_LINKS: Final = 40
 _OF_SESSIONS: Final = frozenset({"_", "CONDA_PREFIX", "OLDPWD", "PATH", "PWD", "PYTHONPATH", "VIRTUAL_ENV"})
 """Variables with places of shells and programs, which are others in each session; modules on PYTHONPATH are code."""
@@ -73,8 +76,6 @@ _OF_MACHINES: Final = frozenset(
 )
 _FAMILIES_OF_MACHINES: Final = ("LC_", "PF_", "WEFT_", "XDG_")
 _SEPARATOR: Final = late_pattern(r"[\s:,;=]+")
-_NAME: Final = late_pattern(r"\.?[\w-]+(?:\.[\w-]+)*")
-"""A name of a file, or another word, as a program writes it."""
 _SHARED: Final = frozenset({"/tmp", "/var/tmp", "/dev/shm"})
 _HIDDEN: Final = "/."
 _OF_TOOLS: Final = (
@@ -85,7 +86,6 @@ _OF_TOOLS: Final = (
 )
 """Hidden folders of the project that tools change by themselves; in others are settings that people write."""
 _WEFT: Final = str(PurePath(__file__).parents[1])
-_CODE: Final = (".py", ".pyc", ".so")
 _LOGS_OF_DATABASES: Final = ("-wal", "-journal", ".wal")
 """What SQLite and DuckDB put behind the name of a database for the file of changes that are not yet in it."""
 _SHARED_MEMORY: Final = "-shm"
@@ -146,85 +146,137 @@ def opened_leaves(
     of tools. In folders that it wrote to or took code from, and in those around the
     project, only names count that end as those of files that it seems to have found there. Errors as of `Digester.of`.
     """
-    covered = [path.rstrip("/") for path in known]
     place = _Place(root)
-    written = set(opened.written)
-    followed = set(opened.followed)
-    ways = _Ways()
-    written_in = {*map(os.path.dirname, written), *opened.removed_from}
-    updated = set(opened.updated)
-    linked = set(opened.linked)
-    gone = set(opened.taken)
-    read = {source_of(path) for path in opened.read}.difference(opened.used_in_part)
-    named = read.union(opened.listed)
-    code_in = {os.path.dirname(path) for path in read if path.endswith(_CODE)}
-    walked = {os.path.dirname(path) for path in opened.listed if os.path.basename(path)[:1] == "."}
-    scripts = _Scripts(path for path in read if path.endswith(".py") and path.startswith(f"{root}/"))
-    naming = _Scripts(path for path in (*read, *opened.used_in_part) if path.endswith(".py"))
-    imported = {source_of(path) for path in opened.read if source_of(path) != path}
-    leaves: dict[str, str] = {}
-    everything = sorted({*read, *written, *opened.listed, *followed})
-    for path in everything:
-        if not place.counts(path, covered) or (path in written and place.hides(path)):
-            continue
-        if path.endswith(_SHARED_MEMORY) and path.removesuffix(_SHARED_MEMORY) in everything:
-            continue
-        name = _name(path, root)
-        links = [link for link in ways.links(path) if link.place not in written and place.counts(link.place)]
-        if changed_link := next((link.place for link in links if link.changed >= started), ""):
-            return {}, f"a link that it goes through changed while it ran: {_name(changed_link, root)}"
-        try:
-            found = os.stat(path)
-        except OSError:
-            found = None
-        if links and (path in followed or found is None or any(_below(everything, ways.place(path)))):
-            leaves |= {LINK + _name(link.place, root): link.target for link in links}
-        if found is None:
-            if path not in written or _is_log_of_database(path, everything, opened.made):
-                leaves[READ + name] = ABSENT
-            continue
-        is_folder = stat.S_ISDIR(found.st_mode)
-        if path not in named and (is_folder or path not in written):
-            continue
-        # Who lists hidden folders too goes through all that is there, and looks for more than modules.
-        is_walked = path in walked and (path == root or not _is_everybodys(path))
-        if is_folder and (path in written_in or (not is_walked and (path in code_in or _is_shared(path, root)))):
-            found_there = [one for one in _below(everything, path) if one in read and one not in written]
-            candidates = [one for one in found_there if place.counts(one, covered)]
-            # Python looks for a compiled module before it imports one, and not before it runs a text.
-            named_there = {one for one in candidates if one.endswith(_CODE) and (one in imported or naming.name(one))}
-            endings = _endings(path, (one for one in candidates if one not in named_there), gone, scripts)
-            beside = (one for one in candidates if path == root or not one.startswith(f"{root}/"))
-            endings += _endings_below(path, beside, gone, scripts)
-            if endings and (path == root or not (_is_everybodys(path) or place.hides(f"{path}/"))):
-                late = _late(path, found, started, written)
-                late |= _late_folders(path, endings, started, written_in.union(candidates))
-                leaves[READ + name + "/"] = _digest_of_alike(path, endings, late)
-            continue
-        if is_folder and (not place.counts(f"{path}/") or place.hides(f"{path}/")):
-            continue
-        if not is_folder and not stat.S_ISREG(found.st_mode):
-            continue
-        # A new name changes the inode, not what is in the file; so does the owner, which SQLite run by root sets anew.
-        is_of_database = _is_log_of_database(path, everything, opened.made)
-        at = found.st_mtime if path in linked or is_of_database else found.st_ctime
-        changed = at >= started
-        if path in updated and at >= started - _TICK_S:  # its own first change may seem to be older
-            when = "while it ran" if changed else "just before it began or while it ran"
-            return {}, f"it or another program changed what it reads {when}: {name}"
-        if path in written and not is_of_database and found.st_ctime >= started - _TICK_S:
-            continue
-        if changed:
-            what = "the names in a folder that it lists" if is_folder else "what it reads"
-            return {}, f"{what} changed while it ran: {name}"
-        leaves[READ + name + "/" * is_folder] = _digest(path, found, digester)
+    covered = [path.rstrip("/") for path in known]
+    inputs = _Inputs(opened, place, covered, started, digester)
+    if reason := inputs.find():
+        return {}, reason
+    leaves = inputs.leaves
     looks = _looks(opened, place, covered)
     for path, seen in looks.items():
         read_as = leaves.get(READ + _name(path, root))
         if read_as is None or (read_as == ABSENT) != (seen == ABSENT):
             leaves[LOOKED + _name(path, root)] = seen
-    leaves |= _naming_variables(environ, declared, {*named, *followed, *looks} - written, place)
+    named = {*inputs.named, *opened.followed, *looks}.difference(opened.written)
+    leaves |= _naming_variables(environ, declared, named, place)
     return leaves | _left(opened, place, covered, started, digester), ""
+
+
+class _Inputs:
+    """The leaves of the files, links and folders that one execution read, as `opened_leaves` describes them."""
+
+    def __init__(
+        self, opened: OpenedFiles, place: _Place, covered: Sequence[str], started: float, digester: Digester
+    ) -> None:
+        self.opened, self.place, self.covered = opened, place, covered
+        self.started, self.digester = started, digester
+        self.leaves: dict[str, str] = {}
+        self._ways = _Ways()
+        self._written = set(opened.written)
+        self._written_in = {*map(os.path.dirname, self._written), *opened.removed_from}
+        self._updated, self._linked = set(opened.updated), set(opened.linked)
+        self._followed, self._gone = set(opened.followed), set(opened.taken)
+        self._read = {source_of(path) for path in opened.read}.difference(opened.used_in_part)
+        self.named = self._read.union(opened.listed)
+        self._paths = sorted({*self.named, *self._written, *self._followed})
+        self._code_in = {os.path.dirname(path) for path in self._read if path.endswith(CODE)}
+        self._walked = {os.path.dirname(path) for path in opened.listed if os.path.basename(path)[:1] == "."}
+        self._imported = {source_of(path) for path in opened.read if source_of(path) != path}
+        code = [path for path in self._read if path.endswith(".py")]
+        self._scripts = ScriptTexts(path for path in code if path.startswith(f"{place.root}/"))
+        self._naming = ScriptTexts((*code, *(path for path in opened.used_in_part if path.endswith(".py"))))
+
+    def find(self) -> str:
+        """Find the leaves; return why the result cannot be kept, or ""."""
+        for path in self._paths:
+            if reason := self._add(path):
+                return reason
+        return ""
+
+    def _add(self, path: str) -> str:
+        place, name = self.place, _name(path, self.place.root)
+        if not place.counts(path, self.covered) or (path in self._written and place.hides(path)):
+            return ""
+        if path.endswith(_SHARED_MEMORY) and path.removesuffix(_SHARED_MEMORY) in self._paths:
+            return ""
+        try:
+            found = os.stat(path)
+        except OSError:
+            found = None
+        if reason := self._add_links(path, there=found is not None):
+            return reason
+        if found is None:
+            if path not in self._written or _is_log_of_database(path, self._paths, self.opened.made):
+                self.leaves[READ + name] = ABSENT
+            return ""
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if path not in self.named and (is_folder or path not in self._written):
+            return ""
+        if is_folder and self._lists_some(path):
+            self._add_alike(path, found)
+            return ""
+        if is_folder and (not place.counts(f"{path}/") or place.hides(f"{path}/")):
+            return ""
+        if not is_folder and not stat.S_ISREG(found.st_mode):
+            return ""
+        return self._add_content(path, found)
+
+    def _add_links(self, path: str, *, there: bool) -> str:
+        """Add the links on the way to a path; return that one of them changed, or ""."""
+        root = self.place.root
+        links = [
+            link for link in self._ways.links(path) if link.place not in self._written and self.place.counts(link.place)
+        ]
+        if changed := next((link.place for link in links if link.changed >= self.started), ""):
+            return f"a link that it goes through changed while it ran: {_name(changed, root)}"
+        if links and (path in self._followed or not there or any(_below(self._paths, self._ways.place(path)))):
+            self.leaves |= {LINK + _name(link.place, root): link.target for link in links}
+        return ""
+
+    def _lists_some(self, path: str) -> bool:
+        """Whether an execution that listed a folder seems to have looked for some of its files alone.
+
+        Who lists hidden folders too goes through all that is there, and looks for more than modules.
+        """
+        is_walked = path in self._walked and (path == self.place.root or not _is_everybodys(path))
+        is_searched = path in self._code_in or _is_shared(path, self.place.root)
+        return path in self._written_in or (not is_walked and is_searched)
+
+    def _add_alike(self, path: str, found: os.stat_result) -> None:
+        """Add the names in a folder that end as those of files that the execution found there, if there are any."""
+        place = self.place
+        found_there = [one for one in _below(self._paths, path) if one in self._read and one not in self._written]
+        candidates = [one for one in found_there if place.counts(one, self.covered)]
+        # Python looks for a compiled module before it imports one, and not before it runs a text.
+        named_there = {
+            one for one in candidates if one.endswith(CODE) and (one in self._imported or self._naming.name(one))
+        }
+        others = (one for one in candidates if one not in named_there)
+        endings = endings_in(path, others, self._gone, self._scripts)
+        beside = (one for one in candidates if path == place.root or not one.startswith(f"{place.root}/"))
+        endings += endings_below(path, beside, self._gone, self._scripts)
+        if endings and (path == place.root or not (_is_everybodys(path) or place.hides(f"{path}/"))):
+            late = late_names(path, found, self.started, self._written)
+            late |= late_folders(path, endings, self.started, self._written_in.union(candidates))
+            self.leaves[READ + _name(path, place.root) + "/"] = digest_of_alike(path, endings, late)
+
+    def _add_content(self, path: str, found: os.stat_result) -> str:
+        """Add a file, or all names in a folder; return that it has changed, or ""."""
+        is_folder, name = stat.S_ISDIR(found.st_mode), _name(path, self.place.root)
+        # A new name changes the inode, not what is in the file; so does the owner, which SQLite run by root sets anew.
+        is_of_database = _is_log_of_database(path, self._paths, self.opened.made)
+        at = found.st_mtime if path in self._linked or is_of_database else found.st_ctime
+        changed = at >= self.started
+        if path in self._updated and at >= self.started - TICK_S:  # its own first change may seem to be older
+            when = "while it ran" if changed else "just before it began or while it ran"
+            return f"it or another program changed what it reads {when}: {name}"
+        if path in self._written and not is_of_database and found.st_ctime >= self.started - TICK_S:
+            return ""
+        if changed:
+            what = "the names in a folder that it lists" if is_folder else "what it reads"
+            return f"{what} changed while it ran: {name}"
+        self.leaves[READ + name + "/" * is_folder] = _digest(path, found, self.digester)
+        return ""
 
 
 def changed_since(paths: Iterable[str], began: float, written: Collection[str] = ()) -> str:
@@ -243,126 +295,6 @@ def changed_since(paths: Iterable[str], began: float, written: Collection[str] =
                     if file not in own and os.stat(file).st_ctime >= began:
                         return file
     return ""
-
-
-class _Scripts:
-    """The scripts of the project that an execution read."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        self._paths = tuple(paths)
-
-    @cached_property
-    def _text(self) -> str:
-        texts = []
-        for path in self._paths:
-            with suppress(OSError):
-                texts.append(os.fsdecode(Path(path).read_bytes()))
-        return "\n".join(texts)
-
-    @cached_property
-    def _words(self) -> frozenset[str]:
-        return frozenset(_NAME.findall(self._text))
-
-    def name(self, path: str) -> bool:
-        """Whether one of them has the name of a file in its text, and not as a part of a longer word."""
-        name = os.path.basename(path)
-        return name in (self._words if _NAME.fullmatch(name) else self._text)
-
-
-def _endings(folder: str, found: Iterable[str], gone: Collection[str], scripts: _Scripts) -> list[str]:
-    """Return the endings of the files that an execution found in a folder that it listed, and that no script names.
-
-    Those `gone` it has removed or renamed. Programs list a folder for other reasons, too, such as Python where it looks
-    for modules.
-    """
-    endings = set()
-    for path in found:
-        ending = os.path.splitext(path)[1]
-        is_candidate = os.path.dirname(path) == folder and ending not in endings
-        was_there = is_candidate and " " not in ending and (path in gone or os.path.isfile(path))
-        if was_there and not scripts.name(path):
-            endings.add(ending)
-    return sorted(endings)
-
-
-def _endings_below(folder: str, found: Iterable[str], gone: Collection[str], scripts: _Scripts) -> list[str]:
-    """Return how paths end of files that an execution found in folders which it found in a folder that it listed.
-
-    No script names these folders. What a script does name below them stands as it is, all else as a pattern: of
-    `store_a/sales.csv` it is `/sales.csv` for a script with that name, else `/*.csv`.
-    """
-    endings = set()
-    for path in found:
-        top, *parts = path[len(folder) :].strip("/").split("/")
-        is_hidden = any(part[:1] == "." for part in (top, *parts))
-        if not parts or is_hidden or path.endswith(_CODE) or scripts.name(top):
-            continue
-        *between, last = parts
-        pattern = [part if scripts.name(part) else "*" for part in between]
-        pattern.append(last if scripts.name(last) else "*" + os.path.splitext(last)[1])
-        ending = "/" + "/".join(pattern)
-        if " " not in ending and ending not in endings and (path in gone or os.path.isfile(path)):
-            endings.add(ending)
-    return sorted(endings)
-
-
-def _late_folders(folder: str, endings: Iterable[str], started: float, known: Iterable[str]) -> set[str]:
-    """Return the folders with such files in a folder that others may have changed while an execution ran.
-
-    The changes of those on the way to `known` paths are its own, or it has seen what is there.
-    """
-    late: set[str] = set()
-    below = tuple(ending for ending in endings if ending[:1] == "/")
-    if not below:
-        return late
-    seen = {path[len(folder) :].strip("/").partition("/")[0] for path in known if path.startswith(f"{folder}/")}
-    for name in set(os.listdir(folder)).difference(seen):
-        path = os.path.join(folder, name)
-        with suppress(OSError):
-            if os.stat(path).st_ctime >= started - _TICK_S and _has_alike(path, below):
-                late.add(name)
-    return late
-
-
-def _has_alike(path: str, endings: Iterable[str]) -> bool:
-    """Whether a path is a folder with a file whose path ends as one of those below a folder; see `_endings_below`."""
-    if f"/{os.path.basename(path)}/" in _LIBRARIES:
-        return False
-    return any(next(glob.iglob(glob.escape(path) + ending), "") for ending in endings)
-
-
-def _late(folder: str, found: os.stat_result, started: float, written: Collection[str]) -> set[str]:
-    """Return the names that others may have added to a folder while an execution ran, and that it may not have seen."""
-    late: set[str] = set()
-    if found.st_mtime >= started - _TICK_S:
-        for name in os.listdir(folder):
-            path = os.path.join(folder, name)
-            with suppress(OSError):
-                if path not in written and os.lstat(path).st_ctime >= started - _TICK_S:
-                    late.add(name)
-    return late
-
-
-def _digest_of_alike(folder: str, endings: Sequence[str], left_out: Collection[str] = ()) -> str:
-    """Return the digest of the names in a folder with some endings, or with such files below them.
-
-    OSError: the folder is gone.
-    """
-    below = tuple(ending for ending in endings if ending[:1] == "/")
-    names = [
-        os.fsencode(name)
-        for name in sorted(os.listdir(folder))
-        if name[:1] != "."
-        and name not in left_out
-        and (os.path.splitext(name)[1] in endings or _has_alike(os.path.join(folder, name), below))
-    ]
-    digest = hashlib.sha256(b"\0".join(names)).hexdigest()
-    return f"{ALIKE}{' '.join(endings)} {digest}"
-
-
-def endings_of(digest: str) -> list[str]:
-    """Return the endings of the paths that a digest of `opened_leaves` is of; none: it is of something else."""
-    return digest[1:].split(" ")[:-1] if digest[:1] == ALIKE else []
 
 
 def _naming_variables(
@@ -457,7 +389,7 @@ def _named_now(root: str, now_ns: int) -> list[tuple[str, str]]:
         for name, place in _named_places(os.environ, root)
         if os.path.lexists(os.path.join(root, place[len(root) + 1 :].partition("/")[0]))
     ]
-    if now_ns - changed > _TICK_S * 1e9:  # else it may change again at the same time
+    if now_ns - changed > TICK_S * 1e9:  # else it may change again at the same time
         _named_before = environ, root, changed, found
     return found
 
@@ -505,7 +437,7 @@ def _left(
             continue
         with suppress(OSError):
             found = os.lstat(path)
-            if found.st_ctime >= started - _TICK_S and (path in made or stat.S_ISREG(found.st_mode)):
+            if found.st_ctime >= started - TICK_S and (path in made or stat.S_ISREG(found.st_mode)):
                 text = _digest_of_made(path, digester) if path in made else _THERE
                 leaves[WROTE + _name(path, place.root)] = text
     return leaves
@@ -586,7 +518,7 @@ def _now(name: str, then: str, root: str, digester: Digester) -> str:
         if name.startswith(WROTE):
             return _digest_of_made(path, digester) if then != _THERE else _THERE if os.path.lexists(path) else ABSENT
         if endings := endings_of(then):
-            return _digest_of_alike(path, endings)
+            return digest_of_alike(path, endings)
         found = os.stat(path)
     except OSError:
         return ABSENT
@@ -708,7 +640,7 @@ class _Place:
         folder = _folder(path, top)
         if _HIDDEN in folder and (not top or _is_everybodys(top) or any(f"/{name}/" in folder for name in _OF_TOOLS)):
             return False
-        return not any(part in folder for part in _LIBRARIES)
+        return not any(part in folder for part in LIBRARIES)
 
     def hides(self, path: str) -> bool:
         """Whether a file lies in a hidden folder of the project, or outside of it."""
