@@ -67,6 +67,8 @@ def pytest_make_collect_report(collector):
 
 
 LONGEST_FIRST = ("integration", "simulation", "properties", "conformance", "architecture", "unit")
+SLOW_TEST = 30
+"""How many other tests take as long as one that is marked as slow."""
 
 
 def pytest_collection_modifyitems(config, items):
@@ -83,12 +85,14 @@ def order_files(items):
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
-    counts = Counter(item.path for item in items)
+    costs = Counter[Path]()
+    for item in items:
+        costs[item.path] += SLOW_TEST if item.get_closest_marker("slow") else 1
     ranks = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
 
     def key(item):
         below = item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path
-        return ranks.get(below.parts[0], len(ranks)), -counts[item.path], str(item.path)
+        return ranks.get(below.parts[0], len(ranks)), -costs[item.path], str(item.path)
 
     items.sort(key=key)
 

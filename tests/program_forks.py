@@ -59,7 +59,7 @@ def forking_environment(home: Path, folder: Path, modules: tuple[str, ...]) -> I
 def _serve(listener: socket.socket) -> None:
     """Fork for each connection until the input ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
-    while 0 not in select.select([0, listener], [], [])[0]:
+    while 0 not in select.select([0, listener.fileno()], [], [])[0]:
         client, _ = listener.accept()
         if os.fork() == 0:
             listener.close()

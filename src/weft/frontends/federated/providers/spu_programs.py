@@ -135,6 +135,13 @@ class SpuMachine:
         return self._io.reconstruct(shares)
 
 
+def over(program: Any, inputs: list[str]) -> Any:
+    """Return a program over other variables, which have the same shapes."""
+    return library.Executable(
+        name=program.name, input_names=inputs, output_names=program.output_names, code=program.code
+    )
+
+
 def step(settings: dict[str, Any], counts: list[int], rows: int) -> Callable[..., Any]:
     """Return a step along the gradient of a batch as a function of secrets."""
     # 1 / rows is too small for the fixed point: a power of two is exact, and what is left is at least 1.
@@ -187,14 +194,13 @@ def train(rank: int) -> None:
     machine.share("squares", 0, 0.0 if rank == 0 else None, ())
     machine.public("rate", settings["rates"][0])
     names = ["w0", "w1", "v0", "v1"]
-    programs = [
-        machine.compiled(
-            step(settings, counts, batch.stop - batch.start),
-            [f"x0_{at}", f"x1_{at}", f"y_{at}", *names, "rate", "squares"],
-            [*names, "squares"],
-        )
-        for at, batch in enumerate(batches)
-    ]
+    known: dict[int, Any] = {}
+    programs: list[Any] = []
+    for at, batch in enumerate(batches):
+        count, inputs = batch.stop - batch.start, [f"x0_{at}", f"x1_{at}", f"y_{at}", *names, "rate", "squares"]
+        if count not in known:
+            known[count] = machine.compiled(step(settings, counts, count), inputs, [*names, "squares"])
+        programs.append(over(known[count], inputs))
     losses, converged = iterate(machine, settings, programs, rows)
     for owner in range(2):
         found = machine.shown(f"w{owner}", owner)

@@ -41,6 +41,7 @@ SHORT = {"trainer": trainer(epochs=3)}
 @pytest.fixture(scope="module")
 def loaded_torch(tmp_path_factory):
     """The environment, whose programs fork: loading PyTorch and its optimizers takes seconds."""
+    assert TORCH is not None
     with forking_environment(TORCH, tmp_path_factory.mktemp("t") / "torch", ("torch", "torch._dynamo")) as home:
         yield home
 
