@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -23,12 +24,13 @@ from weft.engine.tuning import Tuning
 from weft.graph.order import reachable
 from weft.model.errors import ConflictError, DiskFullError, NotFoundError, WeftError
 from weft.model.ids import item_name
-from weft.runs.active import ActiveRun, RunEvents, Stack
+from weft.runs.active import JOURNAL_S, ActiveRun, RunEvents, Stack
 from weft.runs.edited_files import edited_files
 from weft.runs.editing import KEPT, edits_that_count, kept_by_edit, record_edit
 from weft.runs.listing import index_may_be_busy, open_catalog
 from weft.runs.opening import DURABILITY, final_steps, hold_mirror, make_stack, open_values, with_values
 from weft.runs.reading import read_run, record_interruption
+from weft.runs.records import ACTIVE
 from weft.runs.sources import SourceHost
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.store.database import WHAT_CAN_GO
@@ -41,6 +43,7 @@ from weft.store.state import (
     StateRoot,
     is_copied,
     is_elsewhere,
+    owned,
     owns_root,
     read_description,
 )
@@ -63,6 +66,9 @@ if TYPE_CHECKING:
     from weft.store.results import ResultCache
 
 _MOST_NAMES: Final = 3
+_LEAVING_S: Final = JOURNAL_S
+"""The seconds in which the process of a run leaves it after the record of its end."""
+_PAUSE_S: Final = 0.02
 
 
 class Host(SourceHost, Protocol):
@@ -237,8 +243,10 @@ def _tell_of_edited_file(run: RunRecord, note: Callable[[str], None]) -> None:
 def refuse_resume(run: RunRecord, alive: bool) -> None:
     """Refuse a resume without effect. ConflictError: the run is active, or has succeeded. DiskFullError: it could not
     record what it does.
+
+    `alive`: it has an owner. One that has recorded the end of the run leaves it soon, and is waited for.
     """
-    if alive:
+    if alive and not _is_left(run.folder):
         raise _still_running(run.id)
     if run.state == "succeeded":
         described = read_description(run.folder) if not run.of_session else {}
@@ -253,6 +261,17 @@ def refuse_resume(run: RunRecord, alive: bool) -> None:
             f"{run.id} cannot be resumed: the disk of {run.folder} is full, {free >> 10} KiB are free",
             hint=f"Free space on this disk. {WHAT_CAN_GO} Then: weft resume {run.id}",
         )
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether the owner of a run leaves it, since it has recorded the end; False if the run goes on."""
+    clock = RealClock()
+    end = clock.now() + _LEAVING_S
+    while owned(folder):
+        if read_run(folder).state in ACTIVE or clock.now() >= end:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
 
 
 def _still_running(run: str) -> ConflictError:

@@ -17,7 +17,7 @@ from weft.runs.service import RunService
 from weft.store.run_log import LEASE_S, FilePiece, RunLog
 from weft.store.schedules import PipelineSchedule
 from weft.store.shared import SharedStorage
-from weft.store.state import RunFolder, StateRoot, followed, followed_file, read_description
+from weft.store.state import EVENTS, RunFolder, StateRoot, followed, followed_file, owned, read_description
 from weft.wiring.concrete import source_again
 
 NOW = 1_700_000_000.0
@@ -174,6 +174,30 @@ def test_none_is_deleted_if_one_still_goes_on(root, service):
     with RunFolder.create(root, "run-000002"), pytest.raises(ConflictError, match="still running"):
         service.delete(["1", "2"])
     assert service.show("1").state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [("leaves", "has succeeded: there is nothing left to do"), ("goes on", "is still running"), ("stays", "is still")],
+)
+def test_a_resume_waits_for_an_owner_that_has_recorded_the_end(root, service, monkeypatch, then, told):
+    events = make_run(root, 1) / EVENTS
+    held, looks = RunFolder.create(root, "run-000001"), []
+
+    def look(folder: Path) -> bool:
+        looks.append(folder)
+        if len(looks) == 2 and then == "leaves":
+            held.release()
+        elif len(looks) == 2 and then == "goes on":  # as a resume by another process does
+            events.write_text(events.read_text() + json.dumps({"time": NOW + 4, "state": "running"}) + "\n")
+        return owned(folder)
+
+    monkeypatch.setattr("weft.runs.reopening.owned", look)
+    if then == "stays":
+        monkeypatch.setattr("weft.runs.reopening._LEAVING_S", 0.0)
+    with held, pytest.raises(ConflictError, match=told):
+        service.resume("1")
+    assert len(looks) == (1 if then == "stays" else 2)
 
 
 def test_a_run_of_records_alone_is_explained_by_them(root, service):
