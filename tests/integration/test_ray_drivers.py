@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from typing import Any
 
 import psutil
 import pytest
@@ -10,7 +11,8 @@ import pytest
 import weft
 from tests.integration.places import Project, until
 from tests.integration.ray_clusters import LOADED, running_cluster
-from weft.backends.ray_driver import order_driver
+from weft.backends.ray_connecting import check_modules
+from weft.backends.ray_driver import DriverRequest, Helpers, order_driver, start_driver
 from weft.model.errors import ConflictError
 from weft.runs.orders import send_order
 from weft.store.state import DRIVER, owned
@@ -34,6 +36,26 @@ def project(tmp_path, cluster, monkeypatch):
     yield made
     if made.folder_of().exists() and owned(made.folder_of()):
         made.weft("cancel", "run-000001", "--force")
+
+
+def test_a_cluster_with_another_version_of_weft_is_named_and_keeps_no_driver(project, cluster):
+    nothing: Any = Helpers._make([None] * len(Helpers._fields))
+    request = DriverRequest("other", [], [], str(project.folder), {}, str(project.root.path), weft="0.0.1")
+    with pytest.raises(weft.UsageError, match=r"has Weft \S+, and this process has Weft 0\.0\.1") as caught:
+        start_driver(nothing, request, cluster.address)
+    assert f"pip install 'weft[ray]=={weft.__version__}'" in caught.value.hint
+    ray.init(address=cluster.address, namespace="weft", logging_level="ERROR")
+    try:
+        until(lambda: not ray.util.list_named_actors(), "the end of the actor")
+    finally:
+        ray.shutdown()
+
+
+def test_a_module_that_the_cluster_lacks_is_named():
+    check_modules(ValueError("something else"))
+    with pytest.raises(weft.UsageError, match=r"has no module weft\.backends") as caught:
+        check_modules(ValueError("ModuleNotFoundError: No module named 'weft.backends'"))
+    assert "pip install 'weft[ray]'" in caught.value.hint
 
 
 def in_background(project, *words):

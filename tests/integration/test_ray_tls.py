@@ -4,6 +4,7 @@ Ray reads its settings when it is imported, so each program, and the cluster, is
 """
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from weft.store.state import owned
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytest.importorskip("grpc", reason="Ray's client is not installed")
 NAMES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+PORTS = range(20_000, 30_000)
+"""Those of Weft at the machines; the system itself gives programs none of them."""
 CLUSTER = """
 import sys
 from tests.integration.ray_clusters import running_cluster
@@ -58,6 +61,7 @@ if __name__ == "__main__":
         parts = graph.map(lambda x: [bytes([x]) * 100_000] * 8, range(8))
         sizes = graph.add(lambda parts: sum(map(len, parts)), weft.shuffle(parts), n=8).keep()
         print("TOTAL", sum(session.run(graph)[sizes]), session.executor.surroundings.credentials.tls.cert)
+        print("PORTS", *[node.about.address[1] for node in session.executor.nodes.values()])
         with session.actor(Counter, resources=weft.Resources(cpu=1)) as counter:
             made = session.map(add_each, range(10), params={"counter": counter}).results()
             print("CALLED", max(made), counter.add(0).result(180))
@@ -93,7 +97,8 @@ def cluster(path, tmp_path_factory):
         port = str(listener.getsockname()[1])
     # What the documentation advises for a busy head.
     patient = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "150", "GRPC_ENABLE_FORK_SUPPORT": "0"}
-    environ = os.environ | files_of(machine) | patient | {"PYTHONPATH": path}
+    ports = {"WEFT_PORTS": f"{PORTS[0]}-{PORTS[-1]}"}
+    environ = os.environ | files_of(machine) | patient | ports | {"PYTHONPATH": path}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     holder = start([sys.executable, "-c", CLUSTER, port], env=environ, **pipes)
     own = holder.stdout.readline().strip()
@@ -116,6 +121,8 @@ def test_values_and_calls_of_actors_are_encrypted_where_ray_is(cluster, address,
     said = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=environ, check=False)
     assert f"TOTAL 6400000 {cluster.laptop['RAY_TLS_SERVER_CERT']}" in said.stdout, said.stderr
     assert "CALLED 45 45" in said.stdout, said.stderr
+    (ports,) = re.findall(r"^PORTS (\d+) (\d+)$", said.stdout, re.MULTILINE)
+    assert {int(port) in PORTS for port in ports} == {True}
 
 
 @pytest.mark.soak

@@ -28,7 +28,7 @@ from weft._version import __version__
 from weft.backends.cluster import Cluster
 from weft.backends.cluster_nodes import NodeAddress, NodeConnection, NodeNetwork
 from weft.backends.ray_client import ClientRelay, by_client
-from weft.backends.ray_connecting import QUIET_S, START_S, connect, disconnect, tls_files, told
+from weft.backends.ray_connecting import LACKS, QUIET_S, START_S, connect, disconnect, tls_files, told
 from weft.backends.ray_environments import failure, packages
 from weft.backends.ray_places import LOOK_S, RayReservation
 from weft.backends.ray_prints import are_printed, print_marks, wait_for_marks
@@ -60,7 +60,6 @@ _LOOK_ENDS_S: Final = 15.0
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
 _HEAD: Final = "node:__internal_head__"
-_LACKS: Final = re.compile(r"No module named '([\w.]+)'")
 StartNode = Callable[..., Any]
 """Starts a node in this process: `weft.wiring.node.RunningNode`."""
 
@@ -437,7 +436,7 @@ class RayCluster(Cluster):
             cause = getattr(error, "cause", error)  # Ray adds its own class and a traceback
             raise CapacityError(f"no node can be started on machine {node.name}: {cause}", hint=cause.hint) from None
         except ray.exceptions.RayActorError as error:
-            if lacks := _LACKS.search(str(error)):
+            if lacks := LACKS.search(str(error)):
                 raise UsageError(
                     f"machine {node.name} of the Ray cluster has no module {lacks[1]}",
                     hint="Install what is installed here into the environment of Ray there: pip install 'weft[ray]'; "

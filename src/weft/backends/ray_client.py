@@ -9,7 +9,6 @@ client.
 from __future__ import annotations
 
 import itertools
-import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,9 +19,9 @@ import ray
 from ray.util.debug import log_once
 
 from weft._version import __version__
-from weft.backends.ray_connecting import QUIET_S, START_S, told
+from weft.backends.ray_connecting import QUIET_S, START_S, check_modules, check_weft, told
 from weft.backends.relay import RelayEnd, RelayEntrance
-from weft.model.errors import CapacityError, UsageError
+from weft.model.errors import CapacityError
 
 if TYPE_CHECKING:
     import socket
@@ -34,7 +33,6 @@ _AHEAD: Final = 4
 _WAIT_S: Final = 10.0
 """Seconds that a call for frames waits for some."""
 _CLOSING_S: Final = 5.0
-_LACKS: Final = re.compile(r"No module named '([\w.]+)'")
 _OF_TRAFFIC: Final = "client_communication_overhead_warning"
 """Ray's warning about 10 MB of arguments, which a relay has at once."""
 
@@ -99,7 +97,7 @@ class ClientRelay:
         self._end = RelayEnd()
         try:
             with told("the Ray cluster starts the relay of this session", QUIET_S):
-                self._check(ray.get(self._actor.version.remote(), timeout=START_S))
+                check_weft(ray.get(self._actor.version.remote(), timeout=START_S), __version__)
         except ray.exceptions.RayError as error:
             _refuse(error)
         self.entrance = RelayEntrance(self._end, lambda: tuple(ray.get(self._actor.listen.remote())))
@@ -108,14 +106,6 @@ class ClientRelay:
         ]
         for thread in self._threads:
             thread.start()
-
-    @staticmethod
-    def _check(version: str) -> None:
-        if version != __version__:
-            raise UsageError(
-                f"the Ray cluster has Weft {version}, and this process has Weft {__version__}",
-                hint=f"Install the same version on all machines; here: pip install 'weft[ray]=={version}'",
-            )
 
     @property
     def lost(self) -> str:
@@ -170,11 +160,7 @@ def _lost(error: Exception) -> str:
 
 def _refuse(error: Exception) -> NoReturn:
     """Raise what it means that the actor does not start."""
-    if lacks := _LACKS.search(str(error)):
-        raise UsageError(
-            f"the Ray cluster has no module {lacks[1]}",
-            hint="Install what is installed here into the environment of Ray on all machines: pip install 'weft[ray]'",
-        ) from None
+    check_modules(error)
     raise CapacityError(
         f"the Ray cluster cannot start the relay of this session: {error}", hint="See `ray status`."
     ) from None

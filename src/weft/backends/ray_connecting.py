@@ -49,6 +49,7 @@ _CRASHES: Final = (
     "Set GRPC_ENABLE_FORK_SUPPORT=0 for `ray start` there, without which gRPC crashes some processes at their start; "
     "the log has other reasons."
 )
+LACKS: Final = re.compile(r"No module named '([\w.]+)'")
 _VERSIONS: Final = re.compile(r"started with:\s+Ray: (\S+)\s+Python: (\S+)")
 _connecting = threading.Lock()
 _connections = 0
@@ -175,6 +176,24 @@ def other_versions(said: str) -> UsageError:
         f"{our_python}",
         hint=f"{hint[0].upper()}{hint[1:]}.",
     )
+
+
+def check_weft(theirs: str, ours: str) -> None:
+    """Check the version of Weft in the cluster. UsageError: a program of version `ours` cannot run there."""
+    if theirs != ours:
+        raise UsageError(
+            f"the Ray cluster has Weft {theirs}, and this process has Weft {ours}",
+            hint=f"Install the same version on all machines; here: pip install 'weft[ray]=={theirs}'",
+        )
+
+
+def check_modules(error: Exception) -> None:
+    """Raise UsageError if an actor could not start since the cluster lacks a module."""
+    if lacks := LACKS.search(str(error)):
+        raise UsageError(
+            f"the Ray cluster has no module {lacks[1]}",
+            hint="Install what is installed here into the environment of Ray on all machines: pip install 'weft[ray]'",
+        ) from None
 
 
 @contextmanager

@@ -22,8 +22,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import ray
 
+from weft._version import __version__
 from weft.backends.ray import near_head
-from weft.backends.ray_connecting import SCHEME, address_of, connected
+from weft.backends.ray_connecting import SCHEME, address_of, check_modules, check_weft, connected
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, ConflictError, RunCancelledError, WeftError
 from weft.store.folders import safe_open
@@ -86,7 +87,7 @@ class DriverRequest(NamedTuple):
 
     `environ` is added to the environment of the machine. `state` is the state folder of the run. A run with a `log`
     (URL and key) has begun already; the machines share no folder, and each driver makes one of its own. `client` is the
-    address by which Ray's client has asked for the driver, if that did.
+    address by which Ray's client has asked for the driver, if that did; `weft` is the version of whoever has asked.
     """
 
     name: str
@@ -97,6 +98,7 @@ class DriverRequest(NamedTuple):
     state: str
     log: tuple[str, str] | None = None
     client: str = ""
+    weft: str = __version__
 
     def at_this_machine(self) -> DriverRequest:
         """Return the request with the folders of this machine, if it has its own."""
@@ -141,6 +143,7 @@ class DriverActor:
 
     def _drive(self) -> None:
         try:
+            check_weft(__version__, self._request.weft)
             before = self._before()
             if before is not None:
                 self._wait_for_the_end_of(before)
@@ -280,6 +283,7 @@ def start_driver(helpers: Helpers, request: DriverRequest, address: str | None) 
             ray.kill(actor)
             raise _own(error) from None
         except ray.exceptions.RayActorError as error:
+            check_modules(error)
             raise CapacityError(f"the cluster cannot start a driver: {error}", hint="See `ray status`.") from None
         except KeyboardInterrupt:
             with suppress(ray.exceptions.RayError):

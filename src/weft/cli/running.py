@@ -275,14 +275,15 @@ def _at_the_cluster(
     """Let a process in the Ray cluster run this command line, and print its output until the run has begun.
 
     With `run` it drives that run, which lies at the URL of its storage. `again` resumes the run after the loss of the
-    machine. Of the environment, only the settings of Weft go along.
+    machine. Of the environment, only the settings of Weft go along; its ports are those of the machine.
     """
     from weft.cli.detached import start_words
+    from weft.store.listening import PORTS
 
     root = service.state.path
     log = service.log_of(run) if run else None
     words, again = ([], again) if run else (context.words, [*again, "--state-dir", str(root)])
-    environ = {name: value for name, value in context.environ.items() if name.startswith("WEFT_")}
+    environ = {name: value for name, value in context.environ.items() if name.startswith("WEFT_") and name != PORTS}
     address = settings.cluster_options().address
     started: StartedRun = context.wiring().start_driver(
         start_words, words, again, context.cwd, environ, root, address, log
