@@ -93,7 +93,7 @@ class _Server:
             except OSError:
                 break
             with self._changed:
-                if self._ending:
+                if self._ending or self._closed:
                     sock.close()
                     continue
                 self._callers[sock] = None
