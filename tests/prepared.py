@@ -11,11 +11,13 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -55,17 +57,22 @@ LONGEST = 1 << 20
 class Forks:
     """The client of a process that forks; requests of several threads run beside each other.
 
-    The process has loaded these modules and those of short commands.
+    The process has loaded these modules and those of short commands. Others reach it by the path of a socket.
     """
 
     def __init__(self, loaded: tuple[str, ...]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
         self.socket = ours
-        with theirs:
+        self._folder = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self._folder.name, "forks")
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.path)
+            listener.listen()
+            fds = [theirs.fileno(), listener.fileno()]
             self.process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno()), *loaded],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", __file__, *map(str, fds), *loaded],
+                pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": str(SOURCE)},
@@ -75,6 +82,7 @@ class Forks:
     def close(self) -> None:
         self.socket.close()
         self.process.wait()
+        self._folder.cleanup()
 
     def start(self, words: Sequence[str], cwd: Path, env: Mapping[str, str], out: int, err: int) -> ForkedCommand:
         """Start a command that writes to these files."""
@@ -203,13 +211,16 @@ def weft_command(
 
 
 class Fork(BaseException):
-    """Leaves the loop of the process that forks, in a child."""
+    """Leaves the loop of the process that forks, in a child, which runs a program or, without one, a command line."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
 
 
-def serve(requests: socket.socket) -> None:
+def serve(requests: socket.socket, listener: socket.socket) -> None:
     """Fork for each request, and answer each child's id and exit code, until the client is gone.
 
-    Raises `Fork` in children.
+    Each connection of the listener has one request. Raises `Fork` in children.
     """
     answers: dict[int, int] = {}
     woken, wake = os.pipe()
@@ -219,24 +230,29 @@ def serve(requests: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        ready, _, _ = select.select([requests.fileno(), woken], [], [])
+        ready, _, _ = select.select([requests.fileno(), listener.fileno(), woken], [], [])
         if woken in ready:
             os.read(woken, 1 << 16)
             _answer(answers)
-        if requests.fileno() in ready:
-            request, fds, _, _ = socket.recv_fds(requests, LONGEST, 3)
-            if not request:
+        for asked in (one for one in (requests, listener) if one.fileno() in ready):
+            asking = asked if asked is requests else asked.accept()[0]
+            request, fds, _, _ = socket.recv_fds(asking, LONGEST, 3)
+            if asking is not requests:
+                asking.close()
+            elif not request:
                 return
+            if not request:
+                continue
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 requests.close()
+                listener.close()
                 for fd in (woken, wake, fds[2], *answers.values()):
                     os.close(fd)
-                _become(*json.loads(request), fds=fds)
-                raise Fork
+                raise Fork(_become(*json.loads(request), fds=fds))
             answers[pid] = fds[2]
-            os.write(fds[2], f"{pid}\n".encode())
+            _tell(fds[2], pid)
             os.close(fds[0])
             os.close(fds[1])
 
@@ -247,12 +263,17 @@ def _answer(answers: dict[int, int]) -> None:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             fd = answers.pop(pid)
-            os.write(fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            _tell(fd, os.waitstatus_to_exitcode(status))
             os.close(fd)
 
 
-def _become(words: list[str], cwd: str, env: dict[str, str], *, fds: list[int]) -> None:
-    """Make this process what `python -c ... WORDS` would be."""
+def _tell(fd: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # who has asked does not wait for the end
+        os.write(fd, f"{number}\n".encode())
+
+
+def _become(words: list[str], cwd: str, env: dict[str, str], program: str = "", *, fds: list[int]) -> str:
+    """Make this process what `python -c ... WORDS` or `python PROGRAM WORDS` would be; return the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(cwd)
@@ -262,21 +283,25 @@ def _become(words: list[str], cwd: str, env: dict[str, str], *, fds: list[int]) 
     for fd, standard in zip(fds[:2], (1, 2), strict=True):
         os.dup2(fd, standard)
         os.close(fd)
-    sys.argv = ["-c", *words]
+    sys.argv = [program or "-c", *words]
+    return program
 
 
-def _prepare() -> socket.socket:
-    for module in (*MODULES, *sys.argv[2:]):
+def _prepare() -> tuple[socket.socket, socket.socket]:
+    for module in (*MODULES, *sys.argv[3:]):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    return socket.socket(fileno=int(sys.argv[1]))
+    return socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2]))
 
 
 if __name__ == "__main__":
     try:
-        serve(_prepare())
-    except Fork:
+        serve(*_prepare())
+    except Fork as fork:
+        if fork.program:
+            runpy.run_path(fork.program, run_name="__main__")
+            sys.exit()
         from weft.cli.main import main
 
         sys.exit(main())

@@ -14,7 +14,7 @@ DEADLINE_S = 180.0
 HEADER = "import os, sys, weft\nfrom tests.integration.ray_clusters import running_cluster\n"
 RUN = """
 if __name__ == "__main__":
-    with running_cluster(2) as cluster:
+    with running_cluster(2, forks=False) as cluster:
         os.environ["RAY_ADDRESS"] = cluster.address
         with weft.Session("ray") as session:
             graph = weft.Graph("encrypted")
