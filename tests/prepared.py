@@ -48,8 +48,13 @@ MODULES = (
     "weft.runs.workers",
     "weft.runtime.session",
     "weft.wiring.concrete",
+    "weft.wiring.node",
 )
-"""What short commands import."""
+"""What short commands and nodes import."""
+COMMAND = "weft.cli.main"
+"""The module with the `main` of command lines."""
+NODE = "weft.wiring.node"
+"""The module with the `main` of nodes."""
 LONGEST = 1 << 20
 """Bytes of a request: the words, the folder and the environment of a command."""
 
@@ -84,12 +89,21 @@ class Forks:
         self.process.wait()
         self._folder.cleanup()
 
-    def start(self, words: Sequence[str], cwd: Path, env: Mapping[str, str], out: int, err: int) -> ForkedCommand:
-        """Start a command that writes to these files."""
+    def start(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        out: int,
+        err: int,
+        *given: int,
+        program: str = COMMAND,
+    ) -> ForkedCommand:
+        """Start a command that writes to these files, and reads the one that is `given`."""
         told, tell = os.pipe()
         try:
-            request = json.dumps([words, os.fspath(cwd), dict(env)]).encode()
-            socket.send_fds(self.socket, [request], [out, err, tell])
+            request = json.dumps([words, os.fspath(cwd), dict(env), program]).encode()
+            socket.send_fds(self.socket, [request], [out, err, tell, *given])
         finally:
             os.close(tell)
         return ForkedCommand(told)
@@ -105,11 +119,22 @@ class Forks:
         command.stdout, command.stderr = map(os.fdopen, readers)
         return command
 
+    def open_node(self, cwd: Path, env: Mapping[str, str]) -> ForkedCommand:
+        """Start a node of a cluster, which reads and writes pipes and complains where the tests do."""
+        (given, give), (told, tell) = os.pipe(), os.pipe()
+        try:
+            command = self.start([], cwd, env, tell, 2, given, program=NODE)
+        finally:
+            os.close(given)
+            os.close(tell)
+        command.stdin, command.stdout = os.fdopen(give, "w"), os.fdopen(told)
+        return command
+
 
 class ForkedCommand:
     """A command that goes on, with what tests need of `subprocess.Popen`."""
 
-    stdin = None
+    stdin: IO[str] | None = None
     stdout: IO[str] | None = None
     stderr: IO[str] | None = None
 
@@ -211,7 +236,7 @@ def weft_command(
 
 
 class Fork(BaseException):
-    """Leaves the loop of the process that forks, in a child, which runs a program or, without one, a command line."""
+    """Leaves the loop of the process that forks, in a child, which runs the `main` of a module or a file."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -236,7 +261,7 @@ def serve(requests: socket.socket, listener: socket.socket) -> None:
             _answer(answers)
         for asked in (one for one in (requests, listener) if one.fileno() in ready):
             asking = asked if asked is requests else asked.accept()[0]
-            request, fds, _, _ = socket.recv_fds(asking, LONGEST, 3)
+            request, fds, _, _ = socket.recv_fds(asking, LONGEST, 4)
             if asking is not requests:
                 asking.close()
             elif not request:
@@ -253,8 +278,8 @@ def serve(requests: socket.socket, listener: socket.socket) -> None:
                 raise Fork(_become(*json.loads(request), fds=fds))
             answers[pid] = fds[2]
             _tell(fds[2], pid)
-            os.close(fds[0])
-            os.close(fds[1])
+            for fd in (*fds[:2], *fds[3:]):
+                os.close(fd)
 
 
 def _answer(answers: dict[int, int]) -> None:
@@ -272,18 +297,19 @@ def _tell(fd: int, number: int) -> None:
         os.write(fd, f"{number}\n".encode())
 
 
-def _become(words: list[str], cwd: str, env: dict[str, str], program: str = "", *, fds: list[int]) -> str:
-    """Make this process what `python -c ... WORDS` or `python PROGRAM WORDS` would be; return the program."""
+def _become(words: list[str], cwd: str, env: dict[str, str], program: str, *, fds: list[int]) -> str:
+    """Make this process what `python` would be with a program and its words; return the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     sys.dont_write_bytecode = bool(env.get("PYTHONDONTWRITEBYTECODE"))
-    for fd, standard in zip(fds[:2], (1, 2), strict=True):
+    sys.path[:0] = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
+    for fd, standard in zip((*fds[:2], *fds[3:]), (1, 2, 0), strict=False):
         os.dup2(fd, standard)
         os.close(fd)
-    sys.argv = [program or "-c", *words]
+    sys.argv = [program if os.path.isabs(program) else "-c", *words]
     return program
 
 
@@ -299,9 +325,7 @@ if __name__ == "__main__":
     try:
         serve(*_prepare())
     except Fork as fork:
-        if fork.program:
+        if os.path.isabs(fork.program):
             runpy.run_path(fork.program, run_name="__main__")
-            sys.exit()
-        from weft.cli.main import main
-
-        sys.exit(main())
+        else:
+            sys.exit(importlib.import_module(fork.program).main())

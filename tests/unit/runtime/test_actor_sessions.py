@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 
 import weft
+from tests.forked_nodes import ForkedNodes
 from tests.unit.backends.test_relay import Line
 from tests.unit.runtime.test_actors import PATIENCE_S, Counter, add_each
 from weft.backends.cluster import Cluster
@@ -16,7 +17,6 @@ from weft.backends.cluster_nodes import NodeNetwork
 from weft.backends.relay import RelayEntrance
 from weft.model.errors import ActorEndedError
 from weft.store.handshake import Credentials
-from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
 
@@ -34,7 +34,7 @@ def session(request) -> Iterator[weft.Session]:
     if request.param in ("cluster", "relay"):
         with ExitStack() as undo:
             patch = undo.enter_context(pytest.MonkeyPatch.context())
-            nodes = undo.enter_context(LocalNodes(2, 1, grace_s=0.5))
+            nodes = undo.enter_context(ForkedNodes(2, 1, grace_s=0.5))
             kind, network = Cluster, None
             if request.param == "relay":
                 line = Line()
