@@ -11,11 +11,13 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -46,8 +48,13 @@ MODULES = (
     "weft.runs.workers",
     "weft.runtime.session",
     "weft.wiring.concrete",
+    "weft.wiring.node",
 )
-"""What short commands import."""
+"""What short commands and nodes import."""
+COMMAND = "weft.cli.main"
+"""The module with the `main` of command lines."""
+NODE = "weft.wiring.node"
+"""The module with the `main` of nodes."""
 LONGEST = 1 << 20
 """Bytes of a request: the words, the folder and the environment of a command."""
 
@@ -55,17 +62,22 @@ LONGEST = 1 << 20
 class Forks:
     """The client of a process that forks; requests of several threads run beside each other.
 
-    The process has loaded these modules and those of short commands.
+    The process has loaded these modules and those of short commands. Others reach it by the path of a socket.
     """
 
     def __init__(self, loaded: tuple[str, ...]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
         self.socket = ours
-        with theirs:
+        self._folder = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self._folder.name, "forks")
+        with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.path)
+            listener.listen()
+            fds = [theirs.fileno(), listener.fileno()]
             self.process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno()), *loaded],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", __file__, *map(str, fds), *loaded],
+                pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": str(SOURCE)},
@@ -75,13 +87,23 @@ class Forks:
     def close(self) -> None:
         self.socket.close()
         self.process.wait()
+        self._folder.cleanup()
 
-    def start(self, words: Sequence[str], cwd: Path, env: Mapping[str, str], out: int, err: int) -> ForkedCommand:
-        """Start a command that writes to these files."""
+    def start(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        out: int,
+        err: int,
+        *given: int,
+        program: str = COMMAND,
+    ) -> ForkedCommand:
+        """Start a command that writes to these files, and reads the one that is `given`."""
         told, tell = os.pipe()
         try:
-            request = json.dumps([words, os.fspath(cwd), dict(env)]).encode()
-            socket.send_fds(self.socket, [request], [out, err, tell])
+            request = json.dumps([words, os.fspath(cwd), dict(env), program]).encode()
+            socket.send_fds(self.socket, [request], [out, err, tell, *given])
         finally:
             os.close(tell)
         return ForkedCommand(told)
@@ -97,11 +119,22 @@ class Forks:
         command.stdout, command.stderr = map(os.fdopen, readers)
         return command
 
+    def open_node(self, cwd: Path, env: Mapping[str, str]) -> ForkedCommand:
+        """Start a node of a cluster, which reads and writes pipes and complains where the tests do."""
+        (given, give), (told, tell) = os.pipe(), os.pipe()
+        try:
+            command = self.start([], cwd, env, tell, 2, given, program=NODE)
+        finally:
+            os.close(given)
+            os.close(tell)
+        command.stdin, command.stdout = os.fdopen(give, "w"), os.fdopen(told)
+        return command
+
 
 class ForkedCommand:
     """A command that goes on, with what tests need of `subprocess.Popen`."""
 
-    stdin = None
+    stdin: IO[str] | None = None
     stdout: IO[str] | None = None
     stderr: IO[str] | None = None
 
@@ -203,13 +236,16 @@ def weft_command(
 
 
 class Fork(BaseException):
-    """Leaves the loop of the process that forks, in a child."""
+    """Leaves the loop of the process that forks, in a child, which runs the `main` of a module or a file."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
 
 
-def serve(requests: socket.socket) -> None:
+def serve(requests: socket.socket, listener: socket.socket) -> None:
     """Fork for each request, and answer each child's id and exit code, until the client is gone.
 
-    Raises `Fork` in children.
+    Each connection of the listener has one request. Raises `Fork` in children.
     """
     answers: dict[int, int] = {}
     woken, wake = os.pipe()
@@ -219,26 +255,31 @@ def serve(requests: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        ready, _, _ = select.select([requests.fileno(), woken], [], [])
+        ready, _, _ = select.select([requests.fileno(), listener.fileno(), woken], [], [])
         if woken in ready:
             os.read(woken, 1 << 16)
             _answer(answers)
-        if requests.fileno() in ready:
-            request, fds, _, _ = socket.recv_fds(requests, LONGEST, 3)
-            if not request:
+        for asked in (one for one in (requests, listener) if one.fileno() in ready):
+            asking = asked if asked is requests else asked.accept()[0]
+            request, fds, _, _ = socket.recv_fds(asking, LONGEST, 4)
+            if asking is not requests:
+                asking.close()
+            elif not request:
                 return
+            if not request:
+                continue
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 requests.close()
+                listener.close()
                 for fd in (woken, wake, fds[2], *answers.values()):
                     os.close(fd)
-                _become(*json.loads(request), fds=fds)
-                raise Fork
+                raise Fork(_become(*json.loads(request), fds=fds))
             answers[pid] = fds[2]
-            os.write(fds[2], f"{pid}\n".encode())
-            os.close(fds[0])
-            os.close(fds[1])
+            _tell(fds[2], pid)
+            for fd in (*fds[:2], *fds[3:]):
+                os.close(fd)
 
 
 def _answer(answers: dict[int, int]) -> None:
@@ -247,36 +288,44 @@ def _answer(answers: dict[int, int]) -> None:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             fd = answers.pop(pid)
-            os.write(fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            _tell(fd, os.waitstatus_to_exitcode(status))
             os.close(fd)
 
 
-def _become(words: list[str], cwd: str, env: dict[str, str], *, fds: list[int]) -> None:
-    """Make this process what `python -c ... WORDS` would be."""
+def _tell(fd: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # who has asked does not wait for the end
+        os.write(fd, f"{number}\n".encode())
+
+
+def _become(words: list[str], cwd: str, env: dict[str, str], program: str, *, fds: list[int]) -> str:
+    """Make this process what `python` would be with a program and its words; return the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     sys.dont_write_bytecode = bool(env.get("PYTHONDONTWRITEBYTECODE"))
-    for fd, standard in zip(fds[:2], (1, 2), strict=True):
+    sys.path[:0] = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
+    for fd, standard in zip((*fds[:2], *fds[3:]), (1, 2, 0), strict=False):
         os.dup2(fd, standard)
         os.close(fd)
-    sys.argv = ["-c", *words]
+    sys.argv = [program if os.path.isabs(program) else "-c", *words]
+    return program
 
 
-def _prepare() -> socket.socket:
-    for module in (*MODULES, *sys.argv[2:]):
+def _prepare() -> tuple[socket.socket, socket.socket]:
+    for module in (*MODULES, *sys.argv[3:]):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()
-    return socket.socket(fileno=int(sys.argv[1]))
+    return socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2]))
 
 
 if __name__ == "__main__":
     try:
-        serve(_prepare())
-    except Fork:
-        from weft.cli.main import main
-
-        sys.exit(main())
+        serve(*_prepare())
+    except Fork as fork:
+        if os.path.isabs(fork.program):
+            runpy.run_path(fork.program, run_name="__main__")
+        else:
+            sys.exit(importlib.import_module(fork.program).main())

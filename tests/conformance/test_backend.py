@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.fixtures.certificates import Authority
+from tests.forked_nodes import ForkedNodes
 from weft.backends.cluster import Cluster
 from weft.backends.processes import Processes
 from weft.backends.simulator import Simulator
@@ -24,7 +25,6 @@ from weft.testing.conformance.backend import (
     quiet,
 )
 from weft.testing.fakes import ManualClock, MemoryJournal, RecordingExecutor
-from weft.testing.local_nodes import LocalNodes
 from weft.testing.socket_backend import SocketBackend
 
 
@@ -66,7 +66,7 @@ def over_a_socket(tmp_path):
 @contextmanager
 def at_nodes(tmp_path, tls=None):
     store = BlockManager(1 << 30, spill=tmp_path)
-    with LocalNodes(2, 1, grace_s=0.5, window=1 << 20, tls=tls) as nodes:
+    with ForkedNodes(2, 1, grace_s=0.5, window=1 << 20, tls=tls) as nodes:
         cluster = Cluster(nodes.nodes, nodes.secret, store, tls=tls, grace_s=0.5, window=1 << 20)
         with EngineSession(cluster, store) as session:
             yield SessionRig(session)

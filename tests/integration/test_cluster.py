@@ -13,6 +13,7 @@ import pytest
 
 import weft
 import weft.tensor as wt
+from tests.forked_nodes import ForkedNodes
 from tests.integration.node_tasks import (
     DEADLINE_S,
     MIB,
@@ -47,7 +48,6 @@ from weft.model.chunks import Tier
 from weft.model.errors import CapacityError, ForbiddenError, RunCancelledError, TaskError
 from weft.store.folders import shm_root, user_root
 from weft.store.handshake import prove
-from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 from weft.worker.actors import PLACE, gateways
 
@@ -55,7 +55,7 @@ from weft.worker.actors import PLACE, gateways
 @pytest.fixture
 def nodes(monkeypatch):
     """Two nodes with one worker each, of the sessions "cluster", whose own memory is small."""
-    with LocalNodes(2, 1, grace_s=0.5) as found:
+    with ForkedNodes(2, 1, grace_s=0.5) as found:
         make = lambda at: Cluster(found.nodes, found.secret, at.store, grace_s=at.grace_s)  # noqa: E731
         monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
         yield found
@@ -86,7 +86,7 @@ def test_nodes_and_actors_listen_at_the_ports_that_are_allowed(monkeypatch):
         first = min(taken.getsockname()[1], 65_000)
         monkeypatch.setenv("WEFT_PORTS", f"{first}-{first + 99}")
         monkeypatch.setattr(socket, "gethostname", lambda: "program")  # the nodes are on another machine
-        with LocalNodes(2, 1, grace_s=0.5) as nodes:
+        with ForkedNodes(2, 1, grace_s=0.5) as nodes:
             make = lambda at: Cluster(nodes.nodes, nodes.secret, at.store, grace_s=at.grace_s)  # noqa: E731
             monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
             with weft.Session("cluster", backups=False) as session:
@@ -129,7 +129,7 @@ def test_kept_values_stay_at_their_nodes_until_nobody_refers_to_them(nodes):
 
 
 def test_a_chunk_that_several_tasks_read_is_fetched_once_for_each_node(monkeypatch, tmp_path):
-    with LocalNodes(2, 2, grace_s=0.5) as found:
+    with ForkedNodes(2, 2, grace_s=0.5) as found:
         make = lambda at: Cluster(found.nodes, found.secret, at.store, grace_s=at.grace_s)  # noqa: E731
         monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
         with weft.Session("cluster") as session:
@@ -146,7 +146,7 @@ def test_a_chunk_that_several_tasks_read_is_fetched_once_for_each_node(monkeypat
 
 
 def test_copies_of_chunks_stay_within_the_budget_of_their_node(monkeypatch):
-    with LocalNodes(2, 1, grace_s=0.5, budget=8 * MIB) as found:
+    with ForkedNodes(2, 1, grace_s=0.5, budget=8 * MIB) as found:
         make = lambda at: Cluster(found.nodes, found.secret, at.store, grace_s=at.grace_s)  # noqa: E731
         monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
         with weft.Session("cluster") as session:
@@ -188,7 +188,7 @@ class Watched(Cluster):
 
 @pytest.mark.parametrize("reader", ["node-0", "node-1"])
 def test_large_blocks_of_streams_go_from_node_to_node_within_their_window(monkeypatch, reader):
-    with LocalNodes(2, 2, grace_s=0.5) as found:
+    with ForkedNodes(2, 2, grace_s=0.5) as found:
         make = lambda at: Watched(found.nodes, found.secret, at.store, grace_s=at.grace_s, window=4 * MIB)  # noqa: E731
         monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
         with weft.Session("cluster") as session:
@@ -210,7 +210,7 @@ def test_large_blocks_of_streams_go_from_node_to_node_within_their_window(monkey
 
 
 def test_blocks_lost_with_the_node_of_an_ended_writer_are_streamed_again(monkeypatch, tmp_path):
-    with LocalNodes(3, 1, grace_s=0.5) as found:
+    with ForkedNodes(3, 1, grace_s=0.5) as found:
         make = lambda at: Watched(found.nodes, found.secret, at.store, grace_s=at.grace_s, window=64 * MIB)  # noqa: E731
         monkeypatch.setitem(concrete.BACKENDS, "cluster", make)
         with weft.Session("cluster") as session:
@@ -287,7 +287,7 @@ def test_all_nodes_lost_is_an_error_and_no_wait(nodes):
 
 
 def test_a_node_that_joins_is_used(nodes, tmp_path):
-    with weft.Session("cluster") as session, LocalNodes(1, 1, secret=nodes.secret) as more:
+    with weft.Session("cluster") as session, ForkedNodes(1, 1, secret=nodes.secret) as more:
         assert isinstance(session.executor, Cluster)
         session.executor.join(more.nodes[0]._replace(name="third"))
         graph = Graph("joined")
@@ -315,7 +315,7 @@ def test_a_node_that_drains_hands_its_outputs_on_before_it_ends(nodes, tmp_path,
 
 def test_nodes_that_drain_at_once_hand_their_outputs_to_the_last_one(nodes, tmp_path):
     """Outputs that were on the way to a node which drains meanwhile go on from there."""
-    with weft.Session("cluster") as session, LocalNodes(1, 1, secret=nodes.secret) as more:
+    with weft.Session("cluster") as session, ForkedNodes(1, 1, secret=nodes.secret) as more:
         cluster = session.executor
         assert isinstance(cluster, Cluster)
         cluster.join(more.nodes[0]._replace(name="third"))

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 import weft
 import weft.tensor as wt
+from tests.forked_nodes import ForkedNodes
 from tests.integration.node_tasks import (
     asks,
     double,
@@ -36,7 +37,6 @@ from weft import Graph, Storage, gather, one_to_one, shuffle, wiring
 from weft.backends.cluster import Cluster
 from weft.runs.service import RunService
 from weft.store.folders import shm_root, user_root
-from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete, load_pipeline
 
 SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -44,7 +44,7 @@ KILLS = 250 if SOAK else 4
 """The kills of each program."""
 
 
-class KilledNodes(LocalNodes):
+class KilledNodes(ForkedNodes):
     """Three nodes, of the sessions "cluster". Behind the block nothing is left of those that were killed."""
 
     def __init__(self, monkeypatch, workers):

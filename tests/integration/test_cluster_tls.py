@@ -14,6 +14,7 @@ import pytest
 
 import weft
 from tests.fixtures.certificates import Authority
+from tests.forked_nodes import ForkedNodes
 from tests.integration.node_tasks import DEADLINE_S, MIB, double, filled, meets, row, summed
 from weft import Graph, gather, shuffle
 from weft.backends.cluster import Cluster
@@ -22,7 +23,6 @@ from weft.model.errors import ForbiddenError, UsageError
 from weft.store import handshake, peers
 from weft.store.handshake import Credentials
 from weft.store.tls import TlsFiles, check_files, check_grpc
-from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 from weft.worker.actor_gateway import PortEntrance, TlsEntrance, lend_to_machines, take_back
 from weft.worker.actors import GATEWAY
@@ -50,7 +50,7 @@ def use(monkeypatch, nodes, tls, secret=b""):
 
 @pytest.fixture
 def nodes(files):
-    with LocalNodes(2, 1, grace_s=0.5, tls=files) as found:
+    with ForkedNodes(2, 1, grace_s=0.5, tls=files) as found:
         yield found
 
 
@@ -155,7 +155,7 @@ def test_a_plain_session_is_told_that_its_nodes_use_tls(nodes, monkeypatch):
 
 
 def test_a_session_with_tls_is_told_that_a_node_has_none(files, monkeypatch):
-    with LocalNodes(1, 1) as plain:
+    with ForkedNodes(1, 1) as plain:
         use(monkeypatch, plain, files)
         host, port = plain.nodes[0].address
         with pytest.raises(ForbiddenError, match=f"this process uses TLS, and the node at {host}:{port} does not"):
@@ -191,10 +191,10 @@ def test_a_session_of_another_authority_is_refused(nodes, stranger, files, versi
 
 def test_an_expired_certificate_is_named(authority, files):
     late = authority.issue("late", expired=True)
-    with LocalNodes(1, 1, tls=late) as old, pytest.raises(ForbiddenError, match="certificate has expired"):
+    with ForkedNodes(1, 1, tls=late) as old, pytest.raises(ForbiddenError, match="certificate has expired"):
         connected(old, files)
     refusal = pytest.raises(ForbiddenError, match=r"refuses the certificate .*: .*expired")
-    with LocalNodes(1, 1, tls=files) as fresh, refusal:
+    with ForkedNodes(1, 1, tls=files) as fresh, refusal:
         connected(fresh, late)
 
 

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import weft
+from tests.forked_nodes import ForkedNodes
 from tests.integration.places import until
 from tests.integration.test_replica_exec import SUM_OF_RANKS
 from tests.integration.test_training import Place, replica, tfjob
@@ -23,7 +24,6 @@ from weft.runs.active import RunEvents
 from weft.runs.requests import RunRequest
 from weft.runs.service import RunService
 from weft.store.state import read_status
-from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "training" / "cluster"
@@ -112,7 +112,7 @@ def make(monkeypatch, tmp_path):
     opened = []
 
     def made(count, workers=1):
-        nodes = LocalNodes(count, workers, hosts=HOSTS[:count], grace_s=5.0)
+        nodes = ForkedNodes(count, workers, hosts=HOSTS[:count], grace_s=5.0)
         opened.append(nodes)
         kind = lambda at: Cluster(nodes.nodes, nodes.secret, at.store, grace_s=at.grace_s)  # noqa: E731
         monkeypatch.setitem(concrete.BACKENDS, "threads", kind)
@@ -238,7 +238,7 @@ def test_a_gang_waits_for_another_machine_where_some_may_join(make, monkeypatch)
         )
         assert not active.run.done
         (place.folder / "go").touch()
-        with LocalNodes(1, 1, secret=place.nodes.secret, hosts=HOSTS[2:]) as more:
+        with ForkedNodes(1, 1, secret=place.nodes.secret, hosts=HOSTS[2:]) as more:
             active.run._session.executor.join(more.nodes[0])
             assert active.wait(180)
     assert place.result.error is None

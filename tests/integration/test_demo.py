@@ -117,7 +117,7 @@ def test_the_readme_shows_what_its_programs_print(clone, module, backend):
 def test_the_readme_shows_what_its_program_prints_on_a_cluster(clone):
     pytest.importorskip("ray", reason="Ray has no wheel for this Python")
     program, shown = programs()["a cluster"]
-    with running_cluster(2) as cluster:
+    with running_cluster(2, forks=False) as cluster:
         answer = run_program(program, clone, RAY_ADDRESS=cluster.address)
     told = [
         line for line in answer.stderr.splitlines() if "connecting to the Ray cluster" not in line

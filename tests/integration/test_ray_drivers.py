@@ -182,6 +182,7 @@ def test_what_is_wrong_with_a_file_is_said_at_once(project):
 
 def test_without_a_cluster_the_next_step_is_named(tmp_path):
     project = Project(tmp_path / "project")
+    project.loaded = LOADED
     project.write({"a": {"command": "true"}})
     code, _, err = project.weft("run", "run.yaml", "-d", "--backend", "ray", "--cluster", "127.0.0.1:1")
     assert code == 2

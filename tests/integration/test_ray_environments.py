@@ -30,7 +30,7 @@ def placed(x):
     return helper_of_tests.VALUE + x, open("data.txt").read()
 
 if __name__ == "__main__":
-    with running_cluster(1, environments=True) as cluster:
+    with running_cluster(1, environments=True, forks=False) as cluster:
         for options in {options}:
             try:
                 options.setdefault("address", cluster.address)
@@ -55,17 +55,17 @@ def wheel(folder):
     return path
 
 
-def run(function, options, cwd):
+def run(function, options, cwd, *, pip=False):
     code = PROGRAM.format(options=options, function=function)
     (cwd / "program.py").write_text(code)
-    argv = [small(cwd / "small"), "program.py"]
+    argv = [small(cwd / "small", pip=pip), "program.py"]
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=environ, cwd=cwd)
 
 
-def small(folder):
+def small(folder, *, pip):
     """Make a virtual environment that finds what is found here, and return its interpreter."""
-    venv.create(folder, with_pip=True, symlinks=True)
+    venv.create(folder, with_pip=pip, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     paths = [str(Path(__file__).parents[2]), *[path for path in sys.path if path and os.path.isdir(path)]]
     (packages / "tests.pth").write_text("\n".join(paths) + "\n")
@@ -77,7 +77,7 @@ def test_packages_are_installed_for_the_session(tmp_path):
     good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
     good.write_text(f"# what the tasks need\n{wheel(tmp_path)}\n")
     bad.write_text("--no-index\nthere-is-no-such-package==9\n")
-    said = run("used", [{"requirements": str(file)} for file in (good, bad)], tmp_path)
+    said = run("used", [{"requirements": str(file)} for file in (good, bad)], tmp_path, pip=True)
     assert "VALUE (42, " in said.stdout, said.stdout + said.stderr
     assert "runtime_resources" in said.stdout  # it is that of the environment
     assert f"ERROR the packages of {bad} cannot be installed on machine" in said.stdout, said.stdout + said.stderr

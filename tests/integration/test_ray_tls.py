@@ -31,7 +31,7 @@ import sys
 from tests.integration.ray_clusters import running_cluster
 
 if __name__ == "__main__":
-    with running_cluster(2, environments=True, ray_client_server_port=int(sys.argv[1])) as cluster:
+    with running_cluster(2, environments=True, forks=False, ray_client_server_port=int(sys.argv[1])) as cluster:
         print(cluster.address, flush=True)
         sys.stdin.read()
 """

@@ -7,6 +7,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from tests.forked_nodes import ForkedNodes
 from tests.integration.places import Commands, Project, until
 from tests.objects import Objects
 from tests.servers import SECRET, s3_bucket, s3_endpoint
@@ -17,7 +18,6 @@ from weft.runs.active import RunEvents
 from weft.runs.reading import read_run
 from weft.runs.requests import RunRequest
 from weft.runs.service import RunService
-from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
 __all__ = ["s3_bucket", "s3_endpoint"]
@@ -31,7 +31,7 @@ class Apart(Project):
 
     def __init__(self, folder, url):
         super().__init__(folder)
-        self.nodes: LocalNodes
+        self.nodes: ForkedNodes
         self.settings = replace(self.settings, storage=url)
 
     @contextmanager
@@ -82,7 +82,7 @@ def make(monkeypatch, tmp_path, temporary):
         def begin(at):
             with monkeypatch.context() as here:
                 here.setenv("TMPDIR", str(temporary))
-                project.nodes = LocalNodes(nodes, 1, grace_s=3.0)
+                project.nodes = ForkedNodes(nodes, 1, grace_s=3.0)
             opened.append(project.nodes)
             return Cluster(project.nodes.nodes, project.nodes.secret, at.store, grace_s=at.grace_s)
 

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 import psutil
 import pytest
 
+from tests.forked_nodes import ForkedNodes
 from tests.integration.places import RUN, SOURCE, until
 from tests.integration.test_storage import Apart, of, step
 from tests.servers import s3_bucket, s3_endpoint
@@ -22,7 +23,6 @@ from weft.runs.service import RunService
 from weft.runtime.clock import RealClock, WallClock
 from weft.store.run_log import LEASE_S, OWNER
 from weft.store.state import StateRoot, read_description
-from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
 __all__ = ["s3_bucket", "s3_endpoint"]
@@ -63,7 +63,7 @@ def nodes(monkeypatch):
     opened = []
 
     def begin(at):
-        opened.append(LocalNodes(2, 1, grace_s=3.0))
+        opened.append(ForkedNodes(2, 1, grace_s=3.0))
         return Cluster(opened[-1].nodes, opened[-1].secret, at.store, grace_s=at.grace_s)
 
     monkeypatch.setitem(concrete.BACKENDS, "threads", begin)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.backends.cluster_nodes import NodeAddress
@@ -36,16 +36,8 @@ class LocalNodes:
             check_files(tls)
         self.secret = secret or os.urandom(32)
         told = {"secret": self.secret.hex(), "workers": workers, "budget": budget, "tls": tls, **options}
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-m", "weft.wiring.node"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-            for _ in range(count)
-        ]
+        environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self.processes = [self.open_process(environ) for _ in range(count)]
         self.nodes: list[NodeAddress] = []
         for number, process in enumerate(self.processes):
             assert process.stdin is not None
@@ -56,6 +48,16 @@ class LocalNodes:
             host, port = json.loads(process.stdout.readline())
             resources = Resources(cpu=workers, memory=budget)
             self.nodes.append(NodeAddress((host, port), workers, f"node-{number}", resources))
+
+    def open_process(self, environ: Mapping[str, str]) -> Any:
+        """Start the process of a node with pipes of text to it and from it; return it, as `subprocess.Popen` does."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "weft.wiring.node"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environ,
+        )
 
     def close(self) -> None:
         """End the nodes, and wait for their ends."""

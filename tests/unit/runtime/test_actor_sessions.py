@@ -10,6 +10,7 @@ import pytest
 
 import weft
 from tests.fixtures.certificates import Authority
+from tests.forked_nodes import ForkedNodes
 from tests.unit.backends.test_relay import Line
 from tests.unit.runtime.test_actors import PATIENCE_S, Counter, add_each
 from weft.backends.cluster import Cluster
@@ -17,7 +18,6 @@ from weft.backends.cluster_nodes import NodeNetwork
 from weft.backends.relay import RelayEntrance
 from weft.model.errors import ActorEndedError
 from weft.store.handshake import Credentials
-from weft.testing.local_nodes import LocalNodes
 from weft.wiring import concrete
 
 
@@ -39,7 +39,7 @@ def session(request, tmp_path_factory) -> Iterator[weft.Session]:
             if request.param.endswith("tls"):
                 authority = Authority(tmp_path_factory.mktemp("authority"))
                 ours, theirs = authority.issue("laptop"), authority.issue("machine")
-            nodes = undo.enter_context(LocalNodes(2, 1, grace_s=0.5, tls=theirs))
+            nodes = undo.enter_context(ForkedNodes(2, 1, grace_s=0.5, tls=theirs))
             kind, network = Cluster, None
             if request.param.startswith("relay"):
                 line = Line()
