@@ -18,12 +18,15 @@ from functools import partial
 from math import prod
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from weft.operators.blas import use
 from weft.operators.namespaces import NUMPY, namespace, numbers
+
+if TYPE_CHECKING:
+    from weft.operators.destinations import ChunkDestination
 
 
 def _level_two() -> int:
@@ -106,7 +109,8 @@ class Region:
     The compiler of a graph makes it once, and every task calls it. `largest` is the largest number of elements of a
     chunk, None if unknown: tiles do not pay for small chunks. `threads` is the number of BLAS threads in a process that
     computes one task at a time; 0 leaves it unchanged. `space` is the array namespace; any other than NumPy's computes
-    whole chunks. `raised` are the floating-point errors that raise.
+    whole chunks. `raised` are the floating-point errors that raise. `into` is the array that tasks on threads write
+    their values to, which are None then; a copy in another process returns values.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class Region:
         threads: int = 0,
         space: str = NUMPY,
         raised: tuple[str, ...] = (),
+        into: ChunkDestination | None = None,
     ) -> None:
         self.inputs = inputs
         self.steps = tuple(steps)
@@ -124,23 +129,40 @@ class Region:
         self.threads = threads
         self.space = space
         self.raised = raised
+        self.into = into
         self._room = [None] * len(self.steps)
         self.tiled = largest is None or largest > TILE
         self._parts = tuple(_parts(inputs, self.steps, tiled=self.tiled))
 
     def __call__(self, index: int, *values: Any) -> Any:
-        """Return chunk `index` from the values that it reads."""
+        """Return chunk `index` from the values that it reads; None if it lies in its place."""
         slots: list[Any] = [*values, *self._room]
         if self.threads:
             use(self.threads)
         with quiet(self.raised):
-            if self.space != NUMPY:
-                return self._elsewhere(index, slots)
-            for run, dead in self._parts:
-                run(index, slots)
-                for slot in dead:
-                    slots[slot] = None
+            if self.into is None:
+                return self._made(index, slots)
+            return self.into.fill(index, partial(self._made, index, slots))
+
+    def _made(self, index: int, slots: list[Any], out: Any = None) -> Any:
+        """Return chunk `index`, in `out` if that is an array and the last step can write there."""
+        if self.space != NUMPY:
+            return self._elsewhere(index, slots)
+        parts = self._parts
+        if out is not None:
+            parts = (*parts[:-1], (self._last_into(out), ()))
+        for run, dead in parts:
+            run(index, slots)
+            for slot in dead:
+                slots[slot] = None
         return slots[-1]
+
+    def _last_into(self, out: Any) -> Run:
+        """Return the last part of the program with `out` for its value."""
+        run, _ = self._parts[-1]
+        if isinstance(run, _Tiled):
+            return partial(run, out=out)
+        return step_into(self.steps[-1], self.inputs + len(self.steps) - 1, out) or run
 
     def _elsewhere(self, index: int, slots: list[Any]) -> Any:
         """Run the steps in order, with the functions of `space` where it has them."""
@@ -237,6 +259,32 @@ def whole_step(step: RegionStep, slot: int) -> Run:
     return run
 
 
+def step_into(step: RegionStep, slot: int, out: Any) -> Run | None:
+    """Return the function that runs one step over the whole chunk and puts its value into `out`.
+
+    None: the step makes an array of its own. A value of another type or shape than `out` is one, too.
+    """
+    fn, args, kwargs, place = step.fn, step.args, step.kwargs, step.place
+    if out.dtype != step.dtype:
+        return None
+    if step.kind is KernelKind.FILL and out.flags.c_contiguous:
+        assert place is not None
+
+        def run(index: int, slots: list[Any]) -> None:
+            fn(place(index), **kwargs)(out.reshape(-1))
+            slots[slot] = out
+
+    elif (step.kind is KernelKind.UFUNC and fn.nout == 1) or getattr(fn, "takes_out", False):
+
+        def run(index: int, slots: list[Any]) -> None:
+            given = [slots[arg.at] if type(arg) is OperandSlot else arg for arg in args]
+            slots[slot] = fn(*given, **kwargs, out=out)
+
+    else:
+        return None
+    return run
+
+
 def _reducer(step: RegionStep, *, flat: bool = False) -> Callable[[Any], Any]:
     """Return the function that reduces one array or tile; to a number if `flat`."""
     if flat:
@@ -266,28 +314,35 @@ class _Tiled:
         self.tail = steps[-1] if steps[-1][0].kind is KernelKind.REDUCE else None
         self.buffer = _buffers(self.steps, self.wanted)
 
-    def __call__(self, index: int, slots: list[Any]) -> None:
+    def __call__(self, index: int, slots: list[Any], out: Any = None) -> None:
+        """Fill the slots for a chunk; the last one with `out`, if that is given and no reduction follows."""
         places = {slot: step.place(index) for step, slot in self.steps if step.kind is KernelKind.FILL and step.place}
         operands = {slot: np.asarray(slots[slot]) for slot in self.outside}
         shapes = [operand.shape for operand in operands.values()] + [place.shape for place in places.values()]
         shape = np.broadcast_shapes(*shapes)
         if prod(shape) <= TILE or any(place.shape != shape for place in places.values()):
-            for run in self.whole:
+            last = None if out is None else step_into(*self.steps[-1], out)
+            for run in self.whole if last is None else (*self.whole[:-1], last):
                 run(index, slots)
             return
+        if self.tail is not None or (out is not None and (out.shape, out.dtype) != (shape, self.steps[-1][0].dtype)):
+            out = None
         order = None if places else memory_order(list(operands.values()), shape)
         if order is None:
-            self._run_tiles(slots, shape, operands, places, self.tail)
+            self._run_tiles(slots, shape, operands, places, self.tail, out)
             return
         turned = {slot: _aligned(x, len(shape)).transpose(order) if x.ndim else x for slot, x in operands.items()}
         tail = self.tail
         if tail is not None and tail[0].kwargs["axis"] is not None:
             axes = tuple([order.index(axis % len(order)) for axis in tail[0].kwargs["axis"]])
             tail = tail[0]._replace(kwargs={"axis": axes}), tail[1]
-        self._run_tiles(slots, tuple([shape[axis] for axis in order]), turned, places, tail)
+        turned_out = None if out is None else out.transpose(order)
+        self._run_tiles(slots, tuple([shape[axis] for axis in order]), turned, places, tail, turned_out)
         back = [order.index(axis) for axis in range(len(order))]
         for slot in self.wanted:
             slots[slot] = slots[slot].transpose(back)
+        if out is not None:
+            slots[self.steps[-1][1]] = out
 
     def _run_tiles(
         self,
@@ -296,12 +351,15 @@ class _Tiled:
         operands: dict[int, Any],
         places: dict[int, ChunkPlace],
         tail: tuple[RegionStep, int] | None,
+        out: Any,
     ) -> None:
         flat = tail is None or _reduces_all(tail[0], len(shape))
         flat = flat and all(x.ndim == 0 or (x.shape == shape and x.flags.c_contiguous) for x in operands.values())
-        made = {slot: np.empty(shape, step.dtype) for step, slot in self.steps if slot in self.wanted}
-        if tail is not None:
-            made.pop(tail[1], None)
+        flat = flat and (out is None or out.flags.c_contiguous)
+        made = {slot: np.empty(shape, step.dtype) for step, slot in self.steps[:-1] if slot in self.wanted}
+        if tail is None and self.steps[-1][1] in self.wanted:
+            step, slot = self.steps[-1]
+            made[slot] = np.empty(shape, step.dtype) if out is None else out
         if flat:
             operands = {slot: x if x.ndim == 0 else x.reshape(-1) for slot, x in operands.items()}
             whole = {slot: x.reshape(-1) for slot, x in made.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack
 from functools import partial
@@ -18,7 +18,7 @@ from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.executables import Computation, Watch, execute, fetch, waiting
 from weft.frontends.tensors.arrays.registry import named, public
 from weft.frontends.tensors.chunks import Grid, known
-from weft.frontends.tensors.compiler import Compiled, compile_nodes, described
+from weft.frontends.tensors.compiler import NOWHERE, Compiled, compile_nodes, described
 from weft.frontends.tensors.nodes import ChunkLocator
 from weft.frontends.tensors.unknown_lengths import DeferredNode, measured
 from weft.model.clusters import ClusterOptions
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.operators.destinations import ChunkDestination
     from weft.runtime.run import Results, Run
     from weft.runtime.session import EngineSession as EngineSession
 
@@ -116,10 +117,15 @@ class TensorSession:
         """The id of the session, unique in this process."""
         return f"session-{id(self):x}"
 
-    def compute(self, nodes: Sequence[ArrayNode], watch: Watch | None = None) -> list[ArrayNode]:
+    def compute(
+        self,
+        nodes: Sequence[ArrayNode],
+        watch: Watch | None = None,
+        into: Mapping[int, ChunkDestination] = NOWHERE,
+    ) -> list[ArrayNode]:
         """Compute nodes; return nodes that read the chunks, which stay in the session's store, with all lengths known.
 
-        Chunks are freed with the last node that reads them.
+        Chunks are freed with the last node that reads them. `into` is for `compile_nodes`.
         """
         own = self.workers if self.apart else 0
         budget = self.engine.store.memory.budget
@@ -132,6 +138,7 @@ class TensorSession:
             budget=budget,
             memory=self.engine.store.memory.ceiling,
             raised=raised_errors(),
+            into=into,
         )
         compiled.check(budget, self.engine.store.memory.ceiling)
         given = {vertex: self._kept(node) for vertex, node in compiled.given.items()}

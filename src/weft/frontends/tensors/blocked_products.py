@@ -12,23 +12,26 @@ from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut, Grid, counts, larges
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.frontends.tensors.reductions import combine_ufunc, finished, tree
 from weft.graph.axes import broadcast, copy, group
+from weft.operators.destinations import placing
 from weft.operators.namespaces import asking
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
 
 
+@placing
 @asking
-def _product(left: Any, right: Any, *, dtype: DType, xp: Any = np) -> Any:
+def _product(left: Any, right: Any, *, dtype: DType, xp: Any = np, out: Any = None) -> Any:
     """Multiply a row of chunks by a column of chunks; in one call where each side lies in one array of NumPy."""
+    into = {} if out is None else {"out": out}
     if not isinstance(left, list):
-        return xp.matmul(left, right)
+        return xp.matmul(left, right, **into)
     row = _adjoining(left, -1)
     column = None if row is None else _adjoining(right, -2)
     if column is not None:
-        return xp.matmul(row, column)
-    made = xp.matmul(left[0], right[0])
-    room = {"out": np.empty_like(made)} if xp is np else {}
+        return xp.matmul(row, column, **into)
+    made = xp.matmul(left[0], right[0], **into)
+    room = {"out": np.empty(made.shape, made.dtype)} if xp is np else {}
     for a, b in zip(left[1:], right[1:], strict=True):
         made += xp.matmul(a, b, **room)
     return made

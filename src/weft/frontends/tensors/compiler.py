@@ -10,8 +10,10 @@ The cost depends on the number of nodes. Chunks are numbers: the tasks of a vert
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -42,6 +44,7 @@ from weft.operators.regions import KernelKind, OperandSlot, Region, RegionStep, 
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
+    from weft.operators.destinations import ChunkDestination
 
 FRONTEND = "tensors"
 _MIB = 2**20
@@ -49,6 +52,8 @@ _WORTH = 4096
 """The least elements of a chunk for which the number of BLAS threads matters."""
 _NAMED = 3
 """The most operations in the name of a vertex."""
+NOWHERE: Mapping[int, ChunkDestination] = MappingProxyType({})
+"""No arrays to fill: chunks go into the store."""
 
 
 class Need(NamedTuple):
@@ -162,6 +167,7 @@ def compile_nodes(
     budget: int | None = None,
     memory: int = 0,
     raised: tuple[str, ...] = (),
+    into: Mapping[int, ChunkDestination] = NOWHERE,
 ) -> Compiled:
     """Return the graph that makes the chunks of the wanted nodes.
 
@@ -171,6 +177,9 @@ def compile_nodes(
     raise in the tasks.
 
     Sources for which `held` is true become vertices of their own, whose values are given with the graph.
+
+    `into` has the arrays, by the numbers of wanted nodes, that tasks fill with the chunks of these nodes. Those of
+    nodes that other tasks read, or that are wanted twice, stay unbound.
     """
     return _compile(
         Graph(name, frontend=FRONTEND),
@@ -178,6 +187,7 @@ def compile_nodes(
         How(fusion, processes, space, budget, memory, raised),
         range(len(wanted)),
         held=held,
+        into=into,
     )
 
 
@@ -190,6 +200,7 @@ def _compile(
     held: Callable[[ArrayNode], bool] = no_one,
     there: Mapping[int, Vertex] | None = None,
     prefix: str = "",
+    into: Mapping[int, ChunkDestination] = NOWHERE,
 ) -> Compiled:
     """Add the vertices of the wanted nodes to a graph; users know the nodes by their `numbers`.
 
@@ -209,6 +220,7 @@ def _compile(
     for node in order:
         for region in region_of[node.number]:
             members.setdefault(region, []).append(node)
+    filled = _filled(wanted, first, order, same, into) if into else {}
     needs: list[Need] = []
     for node in order:
         if node.number in given:
@@ -216,7 +228,8 @@ def _compile(
                 gone, n=node.chunks, items=range(node.chunks), name=_free(graph, prefix + as_name(node.name))
             )
         elif node.number in members and node.number in region_of[node.number]:
-            done[node.number], need = _emit(graph, members[node.number], done, same, how, prefix)
+            out = filled.get(node.number)
+            done[node.number], need = _emit(graph, members[node.number], done, same, how, prefix, out)
             needs.append(need)
     for node in plain:
         done[node.number].keep()
@@ -395,6 +408,21 @@ def _in_chain(node: ArrayNode, reads: Sequence[tuple[ArrayNode, NodeInput]], sam
     return bool(node.inputs) and len(reads) == 1 and len({same[i.node.number].number for i in reads[0][0].inputs}) == 1
 
 
+def _filled(
+    wanted: Sequence[ArrayNode],
+    first: Sequence[ArrayNode],
+    order: Sequence[ArrayNode],
+    same: Mapping[int, ArrayNode],
+    into: Mapping[int, ChunkDestination],
+) -> dict[int, ChunkDestination]:
+    """Return the arrays that tasks can fill, by nodes: chunks that other tasks read stay in the store."""
+    uses = Counter(same[one.node.number].number for node in order for one in node.inputs)
+    uses.update(same[node.number].number for node in wanted)
+    uses.update(node.number for node in first)
+    found = {same[number].number: array for number, array in into.items()}
+    return {number: array for number, array in found.items() if uses[number] == 1}
+
+
 def _emit(
     graph: Graph,
     nodes: Sequence[ArrayNode],
@@ -402,8 +430,12 @@ def _emit(
     same: Mapping[int, ArrayNode],
     how: How,
     prefix: str,
+    into: ChunkDestination | None,
 ) -> tuple[Vertex, Need]:
-    """Add the vertex of one region, whose nodes come inputs first; return it and the needs of its tasks."""
+    """Add the vertex of one region, whose nodes come inputs first; return it and the needs of its tasks.
+
+    `into` is the array that its tasks fill.
+    """
     nodes = sorted(nodes, key=_in_tiles)  # a slice of an array between two ufuncs would prevent shared tiles
     inside = {node.number for node in nodes}
     outside: dict[tuple[Any, ...], int] = {}
@@ -433,22 +465,27 @@ def _emit(
     )
     threads = share(min(how.processes, last.chunks)) if how.processes and calls else 0
     most: int | None = None if None in sizes else max(sizes)  # type: ignore[type-var]
-    region = Region(len(links), steps, most, threads, how.space, how.raised)
+    region = Region(len(links), steps, most, threads, how.space, how.raised, into)
     made = [node.chunk_bytes or 0 for node in nodes]
     pieces = [nbytes for nbytes, (one, _) in zip(given, reads_of.values(), strict=True) if one.pieces]
     scratch = most_held(len(links), steps, [*given, *made], tiled=region.tiled and how.space == NUMPY) + sum(pieces)
+    need = Need("", sum(given) - sum(pieces), made[-1], scratch, nodes)
+    output = made[-1]
+    if into is not None:  # a step that cannot write there makes a chunk of its own first
+        into.bound = True
+        scratch, output = scratch + output, 0
     vertex = graph.add(
         region,
         *links,
         n=last.chunks,
         items=range(last.chunks),
         name=_free(graph, prefix + as_name(name)),
-        output_bytes=None if last.chunk_bytes is None else made[-1],
+        output_bytes=None if last.chunk_bytes is None else output,
         scratch_bytes=scratch,
         idempotent=not any(getattr(node.fn, "once", False) for node in nodes),
         lazy=True,
     )
-    return vertex, Need(vertex.id.removeprefix(prefix), sum(given) - sum(pieces), made[-1], scratch, nodes)
+    return vertex, need._replace(vertex=vertex.id.removeprefix(prefix))
 
 
 def _step(node: ArrayNode, reads: Sequence[int]) -> RegionStep:

@@ -315,6 +315,14 @@ class Tensor(Methods, Expressed):
                     if x._base is not None and not x._steps and x._base.root._own is node:
                         x._base.root._own = settled
 
+    @classmethod
+    def _fetched(cls, things: Sequence[Any], session: runners.Runner | None, watch: Watch) -> list[Any]:
+        cls.must_compute()
+        ready = [x._ready() for x in things]
+        todo = [x for x, done in zip(things, ready, strict=True) if not done]
+        made = iter(computing.fetched([x._node for x in todo], [x._order for x in todo], session, watch))
+        return [x._given() if done else next(made) for x, done in zip(things, ready, strict=True)]
+
     def _value_of(self) -> NumpyArray:
         self.must_compute()
         node = self._node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, product
@@ -15,8 +15,11 @@ from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.chunking import chunking
 from weft.frontends.tensors.arrays.pending import PendingValue, delivered
 from weft.frontends.tensors.chunks import known
+from weft.frontends.tensors.compiler import NOWHERE
 from weft.frontends.tensors.eager import evaluate, small
+from weft.frontends.tensors.nodes import ChunkLocator
 from weft.frontends.tensors.unknown_lengths import DeferredNode, DeferredPlan, first_of, measured, no_one
+from weft.operators.destinations import ChunkDestination
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.arrays.executables import Watch
@@ -30,17 +33,68 @@ def settle(
     nodes: Sequence[ArrayNode], session: runners.Runner | None = None, watch: Watch | None = None
 ) -> list[ArrayNode]:
     """Compute nodes, and return nodes that hold the results, with known lengths."""
+    return _settled(delivered(nodes, session, watch) if PendingValue.any else nodes, session, watch)
+
+
+def fetched(
+    nodes: Sequence[ArrayNode], orders: Sequence[Any], session: runners.Runner | None = None, watch: Watch | None = None
+) -> list[Any]:
+    """Compute nodes, keep none of their chunks, and return the arrays, which belong to the caller alone.
+
+    `orders` are the memory orders of their elements. Threads write their chunks into the arrays.
+    """
     if PendingValue.any:
         nodes = delivered(nodes, session, watch)
+    into: dict[int, ChunkDestination] = {}
+    settled = _settled(nodes, session, watch, into)
+    return [_owned(one, order, into.get(node.number)) for node, one, order in zip(nodes, settled, orders, strict=True)]
+
+
+def _destinations(nodes: Sequence[ArrayNode], runner: runners.Runner) -> dict[int, ChunkDestination]:
+    """Return arrays for the nodes whose chunks the tasks of a runner can write where the caller reads them."""
+    if runner.apart or runner.durable:
+        return {}
+    times = Counter(node.number for node in nodes)
+    return {
+        node.number: ChunkDestination(node.shape, node.dtype, ChunkLocator(node.grid))
+        for node in nodes
+        if times[node.number] == 1 and _dense(node)
+    }
+
+
+def _dense(node: ArrayNode) -> bool:
+    return node.held is None and known(node.grid) and not isinstance(node, DeferredNode)
+
+
+def _owned(node: ArrayNode, order: Any, into: ChunkDestination | None) -> Any:
+    """Return the array of a settled node for a caller that may change it."""
+    values = node.kwargs["source"].values
+    if into is not None and into.bound:
+        return np.asarray(into.take([values.copy(index) for index in range(len(values))]), order=order)
+    made = assemble(node, order)
+    return np.array(made, order="K", subok=True) if isinstance(values, list) and len(values) == 1 else made
+
+
+def _settled(
+    nodes: Sequence[ArrayNode],
+    session: runners.Runner | None,
+    watch: Watch | None,
+    into: dict[int, ChunkDestination] | None = None,
+) -> list[ArrayNode]:
+    """Compute nodes; put the arrays that tasks may have filled into `into`, by the numbers of the nodes."""
     found = session or runners.found()
     wanted = {node.number: node for node in nodes if not sources.is_stored(node)}
     if not wanted:
         return list(nodes)
     todo = list(wanted.values())
     order = small(todo) if found is None or found.direct else None
-    made = (
-        (found or runners.current()).compute(todo, watch) if order is None else _in_place(todo, order, session, watch)
-    )
+    if order is None:
+        runner = found or runners.current()
+        if into is not None:
+            into.update(_destinations([node for node in nodes if node.number in wanted], runner))
+        made = runner.compute(todo, watch, into or NOWHERE)
+    else:
+        made = _in_place(todo, order, session, watch)
     settled = dict(zip(wanted, made, strict=True))
     return [settled.get(node.number, node) for node in nodes]
 

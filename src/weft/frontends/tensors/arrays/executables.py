@@ -133,6 +133,15 @@ class Executable(Computable):
         """Compute executables of this class in one run."""
         raise NotImplementedError
 
+    @classmethod
+    def _fetched(cls, things: Sequence[Any], session: Any, watch: Watch) -> list[Any]:
+        """Compute executables of this class in one run; return values that only the caller has, where that is possible.
+
+        The executables have values afterwards unless they can be computed again.
+        """
+        compute(things, session, watch)
+        return [one._given() for one in things]
+
     def _value_of(self) -> Any:
         """Return the computed value."""
         raise NotImplementedError
@@ -163,9 +172,12 @@ class Executable(Computable):
         """
         return execute(self, session=session, wait=wait, names=[name], show_progress=show_progress)
 
-    def fetch(self, session: Any = None) -> Any:
-        """Return its value, and compute it first if needed."""
-        return fetch(self, session=session)
+    def fetch(self, session: Any = None, *, keep: bool = True) -> Any:
+        """Return its value, and compute it first if needed.
+
+        With `keep=False` an array that is computed for this call keeps nothing: see `fetch`.
+        """
+        return fetch(self, session=session, keep=keep)
 
     def as_parameter(self) -> Any:
         """See `Computable.as_parameter`."""
@@ -210,16 +222,36 @@ def execute(
 
 
 @public()
-def fetch(*things: Any, session: Any = None) -> Any:
+def fetch(*things: Any, session: Any = None, keep: bool = True) -> Any:
     """Return the value of the only executable, or a tuple of the values of all, computed in one run.
+
+    With `keep=False` dense arrays that are computed for this call keep no chunks: threads write their chunks into the
+    returned array, and the next use of the executable computes it again. Sparse arrays, and what spawn returned, keep
+    their values in any case.
 
     CapacityError: the values are larger than the memory of the machine or the container; nothing is computed then.
     """
     wanted = _listed(things)
     _check_room(wanted)
-    compute(wanted, session, Watch(_watched()))
-    values = [scalar_of(one._given()) for one in wanted]
+    watch = Watch(_watched())
+    if keep:
+        compute(wanted, session, watch)
+        values = [scalar_of(one._given()) for one in wanted]
+    else:
+        values = [scalar_of(value) for value in _fetched(wanted, session, watch)]
     return values[0] if len(values) == 1 else tuple(values)
+
+
+def _fetched(things: Sequence[Any], session: Any, watch: Watch) -> list[Any]:
+    """Return the values of executables, in their order; each class decides what it keeps."""
+    _check_session(session)
+    kinds: dict[type[Any], list[int]] = {}
+    for at, one in enumerate(things):
+        kinds.setdefault(type(one), []).append(at)
+    values: dict[int, Any] = {}
+    for kind, some in kinds.items():
+        values.update(zip(some, kind._fetched([things[at] for at in some], session, watch), strict=True))
+    return [values[at] for at in range(len(things))]
 
 
 def _check_room(things: Sequence[Any]) -> None:
@@ -240,17 +272,21 @@ def scalar_of(value: Any) -> Any:
 
 def compute(things: Iterable[Any], session: Any, watch: Watch) -> None:
     """Compute executables of one class without a value in one run. UsageError: `session` does not compute arrays."""
-    if session is not None and not hasattr(session, "compute"):
-        raise UsageError(
-            f"session is a {type(session).__module__}.{type(session).__qualname__}, which computes no arrays",
-            hint="Open one with weft.tensor.Session(workers=, memory=, backend=).",
-        )
+    _check_session(session)
     kinds: dict[type[Any], list[Any]] = {}
     for one in things:
         if not one._ready():
             kinds.setdefault(type(one), []).append(one)
     for kind, some in kinds.items():
         kind._compute(some, session, watch)
+
+
+def _check_session(session: Any) -> None:
+    if session is not None and not hasattr(session, "compute"):
+        raise UsageError(
+            f"session is a {type(session).__module__}.{type(session).__qualname__}, which computes no arrays",
+            hint="Open one with weft.tensor.Session(workers=, memory=, backend=).",
+        )
 
 
 def _listed(things: Sequence[Any]) -> list[Any]:
@@ -290,9 +326,11 @@ class ExecutableTuple(tuple[Any, ...]):
         made = execute(list(self), session=session, wait=wait, show_progress=show_progress)
         return self if wait else made
 
-    def fetch(self, session: Any = None) -> Any:
-        """Return the values; missing ones are computed first, in one run."""
-        values = (fetch(self[0], session=session),) if len(self) == 1 else fetch(list(self), session=session)
+    def fetch(self, session: Any = None, *, keep: bool = True) -> Any:
+        """Return the values; missing ones are computed first, in one run. `keep` is that of `fetch`."""
+        wanted = self[0] if len(self) == 1 else list(self)
+        found = fetch(wanted, session=session, keep=keep)
+        values = (found,) if len(self) == 1 else found
         return self._kind(*values) if self._kind is not None else values
 
     to_object = fetch
@@ -309,9 +347,9 @@ def together(kind: Named) -> Named:
         made = execute(list(self), session=session, wait=wait)
         return self if wait else made
 
-    def fetch_all(self: Any, session: Any = None) -> Any:
-        """Return the values of all, computed in one run."""
-        return type(self)(*fetch(list(self), session=session))
+    def fetch_all(self: Any, session: Any = None, *, keep: bool = True) -> Any:
+        """Return the values of all, computed in one run. `keep` is that of `fetch`."""
+        return type(self)(*fetch(list(self), session=session, keep=keep))
 
     kind.execute, kind.fetch = execute_all, fetch_all
     return kind

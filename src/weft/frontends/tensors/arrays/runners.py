@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,7 @@ from weft.model.errors import InternalError
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
+    from weft.operators.destinations import ChunkDestination
 
 
 class Runner(Protocol):
@@ -36,8 +37,13 @@ class Runner(Protocol):
         """How many bytes of chunks fit into memory."""
         ...
 
-    def compute(self, nodes: Sequence[ArrayNode], watch: Any = None) -> list[ArrayNode]:
-        """Compute nodes, followed by a `Watch`; return nodes that read the chunks, with all lengths known."""
+    def compute(
+        self, nodes: Sequence[ArrayNode], watch: Any = None, into: Mapping[int, ChunkDestination] = ...
+    ) -> list[ArrayNode]:
+        """Compute nodes, followed by a `Watch`; return nodes that read the chunks, with all lengths known.
+
+        `into` has arrays that tasks fill, by the numbers of the nodes: see `compile_nodes`.
+        """
         ...
 
     def name(self, name: str, thing: Any) -> None:

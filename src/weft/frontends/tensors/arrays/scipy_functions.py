@@ -60,8 +60,8 @@ class Result(ExecutableTuple):
         fields = getattr(self._made, "_fields", ())
         return self[fields.index(name)] if name in fields else _as_tensors(getattr(self._made, name))
 
-    def fetch(self, session: Any = None) -> Any:
-        """Return the result of SciPy itself."""
+    def fetch(self, session: Any = None, *, keep: bool = True) -> Any:
+        """Return the result of SciPy itself, which is kept in any case."""
         return self._made
 
     to_object = fetch
