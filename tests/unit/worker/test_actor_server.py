@@ -11,9 +11,10 @@ class LateListener:
 
     def __init__(self) -> None:
         self.near, self.far = socket.socketpair()
-        self.server = None
+        self.server: actor_server._Server | None = None
 
     def accept(self):
+        assert self.server is not None
         self.server.close()
         return self.near, None
 
@@ -28,8 +29,8 @@ def test_a_caller_that_comes_while_the_actor_ends_is_sent_away(tmp_path, monkeyp
     late = LateListener()
     monkeypatch.setattr(actor_server, "_at_home", lambda address: late)
     address = ActorAddress("list", socket.gethostname(), str(tmp_path), b"secret", (), 1)
-    late.server = actor_server._Server(address, ActorOptions(list, (), {}, 1), 0)
+    server = late.server = actor_server._Server(address, ActorOptions(list, (), {}, 1), 0)
     with late.far:
-        late.server.run()
+        server.run()
         assert late.far.recv(1) == b""
     assert late.near.fileno() == -1
