@@ -176,7 +176,7 @@ class TensorSession:
         with self._lock:
             kept = self._placed.get(source)
             if kept is None:
-                kept = self._placed[source] = self.engine.put(values, node.chunks)
+                kept = self._placed[source] = self.engine.put(values, node.chunks, copy=False)
         return kept
 
     def run(self, *things: Any) -> Any:
