@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import threading
 from pathlib import Path
 
 import pyarrow.parquet
@@ -11,6 +13,7 @@ import pytest
 from weft.cli.context import CommandContext
 from weft.cli.main import main
 
+DEADLINE_S = 180.0
 PEOPLE = "name,age,city\nAnn,30,x\nBob,41,y\nCid,29,x\n"
 PIPELINE = """
 name: sums
@@ -265,3 +268,50 @@ def test_a_query_with_the_item_of_a_loop_is_refused_with_what_works(folder):
     )
     code, _, err = weft("plan", "sums.yaml")
     assert (code, "let a dag loop" in err) == (3, True), err
+
+
+class Piped:
+    """What a command reads from its standard input."""
+
+    def __init__(self, content: bytes) -> None:
+        self.buffer = io.BytesIO(content)
+
+    def read(self) -> str:
+        return self.buffer.read().decode()
+
+
+JSON_LINES = '{"name": "Ann", "age": 30}\n{"name": "Bob", "age": 41}\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("-", "stdin"), ("/dev/stdin", "stdin"), ("--table=people=-", "people"), ("-t", "people")]
+)
+@pytest.mark.parametrize("content", [PEOPLE.encode(), JSON_LINES.encode()])
+def test_a_table_may_come_through_stdin(folder, monkeypatch, path, name, content):
+    monkeypatch.setattr("sys.stdin", Piped(content))
+    words = [path, "people=/dev/stdin"] if path == "-t" else [path]
+    code, out, err = weft("sql", f"select max(age) as age from {name}", *words, "--csv")
+    assert (code, out, err) == (0, "age\n41\n", "")
+
+
+def test_a_parquet_file_may_come_through_stdin(folder, monkeypatch):
+    assert weft("sql", "from people", "people.csv", "--parquet", "people.parquet")[0] == 0
+    monkeypatch.setattr("sys.stdin", Piped((folder / "people.parquet").read_bytes()))
+    assert weft("sql", "select max(age) as age from stdin", "-", "--csv")[:2] == (0, "age\n41\n")
+
+
+def test_tables_may_come_through_named_pipes(folder):
+    os.mkfifo(folder / "ages")
+    writer = threading.Thread(target=(folder / "ages").write_text, args=(PEOPLE,), daemon=True)
+    writer.start()
+    code, out, _ = weft("sql", "select count(*) as n from ages join people using (name)", "ages", "people.csv", "--csv")
+    writer.join(DEADLINE_S)
+    assert (code, out) == (0, "n\n3\n")
+
+
+@pytest.mark.parametrize("words", [("-", "-t", "x=-"), ("from stdin", "-", "-t", "x=/dev/stdin")])
+def test_stdin_is_one_thing_only(folder, monkeypatch, words):
+    monkeypatch.setattr("sys.stdin", Piped(PEOPLE.encode()))
+    code, _, err = weft("sql", *words)
+    assert code == 2
+    assert "is stdin, and something else is too" in err

@@ -744,10 +744,121 @@ def test_what_is_not_granted_is_refused(text, mode):
         assert caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["DESCRIBE t", "SUMMARIZE t", "SHOW TABLES", "DESC t"])
+@pytest.mark.parametrize("text", ["DESCRIBE", "SHOW", "SHOW ALL TABLES", "SHOW DATABASES"])
 def test_statements_about_the_catalog_are_said_to_be_missing(text):
     with weft.SqlContext() as context, pytest.raises(weft.SqlError, match="is not available in queries"):
         context.sql(text)
+
+
+@MODES
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DESCRIBE people",
+        "desc people;",
+        "DESCRIBE SELECT age + 0.5 AS x, name FROM people",
+        "SUMMARIZE people -- all of it",
+        "SUMMARIZE FROM people WHERE age < 40;",
+    ],
+)
+def test_tables_and_queries_are_described_and_summarized_as_by_duckdb(text, mode):
+    with duckdb.connect() as connection, weft.SqlContext(workers=1, mode=mode) as context:
+        connection.register("people", PEOPLE)
+        wanted = connection.execute(text)
+        columns, rows = [one[0] for one in wanted.description], wanted.fetchall()
+        context.register("people", PEOPLE)
+        query = context.sql(text)
+        assert (query.columns, query.rows()) == (columns, rows)
+        context.register("described", context.sql(text))  # a view of it
+        assert context.sql("SELECT count(*) FROM described").rows() == [(len(rows),)]
+        assert context.sql("FROM described").columns == columns
+
+
+def test_a_summary_takes_parameters_variables_and_files(folder):
+    frame = PEOPLE
+    with weft.SqlContext(workers=1) as context:
+        assert context.sql("SUMMARIZE SELECT age FROM frame WHERE age > ?", [29]).arrow()["count"].to_pylist() == [2]
+        described = context.sql("DESCRIBE 'cities.csv'").rows()
+        assert [row[:2] for row in described] == [("name", "VARCHAR"), ("city", "VARCHAR")]
+    assert frame.num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "parameters"),
+    [
+        ("DESCRIBE nobody", 1, 10, None),
+        ("SUMMARIZE SELECT age,\n nothing FROM people", 2, 2, None),
+        ("SUMMARIZE SELECT age,\n nothing FROM people WHERE age > ?", 2, 2, [1]),
+    ],
+)
+def test_a_mistake_in_what_is_described_has_its_place(text, line, column, parameters):
+    with weft.SqlContext(workers=1) as context:
+        context.register("people", PEOPLE)
+        with pytest.raises(SqlError, match=r"nobody|nothing") as caught:
+            context.sql(text, parameters)
+        assert (caught.value.line, caught.value.column) == (line, column)
+
+
+def test_show_tables_gives_the_tables_and_views_of_the_context(folder):
+    with weft.SqlContext(workers=1) as context:
+        assert context.sql("SHOW TABLES").rows() == []
+        context.register("People", PEOPLE)
+        context.register("cities", "cities.csv")
+        context.sql("CREATE VIEW old AS FROM People WHERE age > 29")
+        query = context.sql("show tables;")
+        assert (query.columns, query.types) == (["name"], ["VARCHAR"])
+        assert query.rows() == [("People",), ("cities",), ("old",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "rows"),
+    [
+        ("VALUES (5, 'r'), (6, 's') RETURNING a, b", ["a", "b"], [(5, "r"), (6, "s")]),
+        ("SELECT age, name FROM people WHERE age > 40 RETURNING *;", ["a", "b"], [(41, "Bob")]),
+        ("BY NAME SELECT 'n' AS b RETURNING a IS NULL AS x, b AS x", ["x", "x"], [(True, "n")]),
+        ("(b) FROM (SELECT name FROM people LIMIT 1) RETURNING b", ["b"], [("Ann",)]),
+        ("SELECT 1 AS returning, 'q'", ["count"], [(1,)]),
+    ],
+)
+def test_an_insert_returns_the_rows_that_it_is_asked_for(text, columns, rows):
+    people = PEOPLE
+    with weft.SqlContext(workers=1) as context:
+        context.sql("CREATE TABLE u (a INTEGER, b VARCHAR)")
+        query = context.sql(f"INSERT INTO u {text}")
+        assert (query.columns, query.rows()) == (columns, rows)
+        assert context.sql("SELECT count(*) FROM u").rows() == [(len(rows),)]
+    assert people.num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "column"),
+    [
+        ("INSERT INTO u VALUES (1, 'r') RETURNING u.a", "RETURNING names the table u", 41),
+        ("INSERT INTO u VALUES (1, 'r') RETURNING nope", "nope", 41),
+        ("CREATE TABLE v (x) AS SELECT 1", r"takes nothing between the name and AS", 16),
+        ("CREATE TABLE v PARTITIONED BY (x) AS SELECT 1 AS x", r"takes nothing between the name and AS", 16),
+        ("COPY u TO 'u.csv' (FORMAT csv, RETURN_FILES)", "no RETURN_FILES", 19),
+        ("COPY u TO 'u.csv' (return_stats true)", "no return_stats", 19),
+    ],
+)
+def test_clauses_that_have_no_effect_here_are_refused(folder, text, said, column):
+    with weft.SqlContext(workers=1, allow=["."]) as context:
+        context.sql("CREATE TABLE u (a INTEGER, b VARCHAR)")
+        with pytest.raises(SqlError, match=said) as caught:
+            context.sql(text)
+        assert (caught.value.line, caught.value.column) == (1, column)
+        assert context.tables == ["u"]
+        assert context.sql("FROM u").rows() == []
+    assert not (folder / "u.csv").exists()
+
+
+def test_copy_writes_the_columns_that_it_names(folder):
+    with weft.SqlContext(workers=1, allow=["."]) as context:
+        context.register("a (b", PEOPLE)
+        context.sql("""COPY "a (b" (age, name) TO 'rows.csv'""")
+        assert (folder / "rows.csv").read_text() == "age,name\n30,Ann\n41,Bob\n29,Cid\n"
+        context.sql("""COPY "a (b" TO 'rows.csv'""")
+        assert (folder / "rows.csv").read_text() == "name,age\nAnn,30\nBob,41\nCid,29\n"
 
 
 def test_the_error_names_the_function_and_the_grant():

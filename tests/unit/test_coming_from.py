@@ -95,6 +95,8 @@ def resolved(node: ast.expr) -> Any:
     if isinstance(node, ast.Name):
         kinds = {"x": ROOTS["wt"].Tensor, "call": ROOTS["wr"].Object}
         return {**ROOTS, **kinds}[node.id]
+    if isinstance(node, ast.Call):  # an object of a class
+        return resolved(node.func)
     assert isinstance(node, ast.Attribute)
     return getattr(resolved(node.value), node.attr)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
@@ -554,6 +555,30 @@ class TestProgress:
 def test_wrong_values_are_not_put(values, n, text):
     with weft.Session(workers=1) as session, pytest.raises(UsageError, match=text):
         session.put(values, n)
+
+
+def summed(values):
+    return float(np.sum(values["x"]))
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+@pytest.mark.parametrize("n", [10, 100_000])
+def test_later_changes_of_what_was_put_are_not_seen(backend, n):
+    g = weft.Graph("given")
+    g.add(summed, weft.one_to_one(g.add(dict, name="numbers")), name="sum")
+    numbers = np.zeros(n)
+    with weft.Session(backend, workers=1) as session:
+        kept = session.put([{"x": numbers}], 1)
+        numbers[0] = 7
+        assert session.submit(g.finish(), given={"numbers": kept}).result().value("sum") == 0
+
+
+def test_what_cannot_or_need_not_be_copied_is_put_itself():
+    lock, numbers = threading.Lock(), np.zeros(10)
+    with weft.Session(workers=1) as session:
+        assert session.put([lock], 1)[0] is lock
+        assert session.put([numbers], 1, copy=False)[0] is numbers
+        assert session.put([numbers], 1)[0] is not numbers
 
 
 def test_only_what_was_kept_can_be_given():

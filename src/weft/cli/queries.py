@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 40
 _WIDTH: Final = 60
+_STDIN: Final = "/dev/stdin"
 _QUOTED_IN_CSV: Final = re.compile(r'[,"\r\n]|^#')
 """What a text has that stands in quotes in CSV."""
 
@@ -33,7 +36,7 @@ def sql(
     query: Annotated[str, CommandParameter(help="The text, a file that ends in .sql, or - for stdin.")],
     /,
     *files: Annotated[
-        str, CommandParameter(help="A data file, a folder or a URL; its table has the name of the file.")
+        str, CommandParameter(help="A data file, a folder, a URL or - for stdin; its table has the name of the file.")
     ],
     table: Annotated[
         list[str] | None, CommandParameter(name=["-t", "--table"], help="Add a table: NAME=PATH; a PATH may be a URL.")
@@ -73,16 +76,18 @@ def sql(
 ) -> None:
     """Run an SQL query over Parquet, CSV and JSON files, and print its rows."""
     from weft.queries import SqlContext
+    from weft.store.scratch import ScratchFolder
 
     arguments.whole("--rows", rows, lo=0, hi=None)
     if as_json + as_csv + (parquet is not None) + explain > 1:
         raise UsageError("--explain, --json, --csv and --parquet exclude each other", hint="Leave out all but one.")
     text = _text(query, context)
     wanted = ClusterOptions(address=cluster, requirements=env) if cluster or env else None
-    with SqlContext(
-        backend=backend, cluster=wanted, mode=mode, workers=workers, allow=allow, bubbles=bubbles
-    ) as tables:
-        named = _named(files, table or ())
+    with (
+        SqlContext(backend=backend, cluster=wanted, mode=mode, workers=workers, allow=allow, bubbles=bubbles) as tables,
+        ScratchFolder("sql-pipes") as folder,
+    ):
+        named = _without_pipes(_named(files, table or ()), folder, taken=query == "-")
         try:
             with _warnings_told(context):
                 for name, path in named.items():
@@ -119,8 +124,6 @@ def _warnings_told(context: CommandContext) -> Iterator[None]:
 
 def _text(query: str, context: CommandContext) -> str:
     if query == "-":
-        import sys
-
         return sys.stdin.read()
     if not query.endswith(".sql"):
         return query
@@ -141,12 +144,39 @@ def _named(files: Sequence[str], tables: Sequence[str]) -> dict[str, str]:
     for path in files:
         if "=" in path and not os.path.exists(path):
             raise UsageError(f"there is no file {path}", hint=f"To name a table: weft sql ... --table {path}")
-        name = os.path.basename(path.rstrip("/")).partition(".")[0]
+        name = os.path.basename((_STDIN if path == "-" else path).rstrip("/")).partition(".")[0]
         if not name or "*" in name or name in named:
             why = f"as {named[name]}" if name in named else "for a name"
             raise UsageError(f"{path} gives no table a name of its own {why}", hint=f"Name it: --table NAME={path}")
         named[name] = path
     return named
+
+
+def _without_pipes(named: Mapping[str, str], folder: str, *, taken: bool) -> dict[str, str]:
+    """Return the paths of tables, with files in `folder` for those of pipes, which are read once.
+
+    UsageError: two tables are stdin, or one is and the query is `taken` from there.
+    """
+    found = dict(named)
+    for name, path in named.items():
+        if path in ("-", _STDIN):
+            if taken:
+                raise UsageError(
+                    f"the table {name} is stdin, and something else is too",
+                    hint="Write one of them to a file first.",
+                )
+            taken = True
+        elif not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path):
+            continue
+        with ExitStack() as undo:
+            source = sys.stdin.buffer if path in ("-", _STDIN) else undo.enter_context(open(path, "rb"))
+            first = source.read(4)
+            end = "parquet" if first == b"PAR1" else "json" if first[:1] in (b"{", b"[") else "csv"
+            found[name] = os.path.join(folder, f"{len(os.listdir(folder))}-{name}.{end}")
+            target = undo.enter_context(open(found[name], "xb"))
+            target.write(first)
+            shutil.copyfileobj(source, target)
+    return found
 
 
 def _parameters(pairs: Sequence[str]) -> dict[str, Any]:

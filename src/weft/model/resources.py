@@ -9,15 +9,23 @@ or devices of a kind, with the amounts that a task takes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from weft.model.errors import UsageError
+from weft.model.sizes import parse_size
 
 _ROUNDING = 1e-6
 """Tolerance for fractions of cores: 1 - 0.1 - 0.2 + 0.1 + 0.2 is less than 1 in floating point."""
 
 
 class Resources(Struct, frozen=True):
-    """One alternative; a task holds all of it while it runs."""
+    """One alternative; a task holds all of it while it runs.
+
+    `memory` is in bytes, or a text such as "4GiB". UsageError: the text is no size, or an amount is no number.
+    """
 
     cpu: float = 1
     memory: int = 0
@@ -25,6 +33,26 @@ class Resources(Struct, frozen=True):
     gpu_type: str = ""
     tokens: tuple[tuple[str, int], ...] = ()
     custom: tuple[tuple[str, float], ...] = ()
+
+    if TYPE_CHECKING:  # the constructor takes more than the field holds
+
+        def __init__(
+            self,
+            cpu: float = 1,
+            memory: int | str = 0,
+            gpu: int = 0,
+            gpu_type: str = "",
+            tokens: tuple[tuple[str, int], ...] = (),
+            custom: tuple[tuple[str, float], ...] = (),
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        if type(self.memory) is not int:
+            force_setattr(self, "memory", _bytes(self.memory))
+        if isinstance(self.cpu, bool) or not isinstance(self.cpu, (int, float)):
+            raise UsageError(f"cpu is {self.cpu!r}; it must be a number of cores")
+        if isinstance(self.gpu, bool) or not isinstance(self.gpu, int):
+            raise UsageError(f"gpu is {self.gpu!r}; it must be a whole number")
 
     @property
     def plain(self) -> bool:
@@ -64,6 +92,16 @@ class Resources(Struct, frozen=True):
             parts.append(f"gpu {self.gpu}" + (f" of type {self.gpu_type}" if self.gpu_type else ""))
         parts.extend(f"{name} {amount:g}" for name, amount in (*self.custom, *self.tokens))
         return ", ".join(parts)
+
+
+def _bytes(memory: object) -> int:
+    try:
+        size = parse_size(memory) if isinstance(memory, str) else memory
+    except (ValueError, OverflowError):
+        size = None
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise UsageError(f"memory is {memory!r}; it must be a number of bytes, such as 512MiB or 4GiB")
+    return size
 
 
 ONE_SLOT = Resources()

@@ -75,6 +75,8 @@ LEAST_BYTES: Final = 256 << 20
 IDLE_CONNECTIONS: Final = 4
 """The connections that wait for the next query, at most."""
 NONE: Final[Mapping[str, SqlTable]] = MappingProxyType({})
+ANSWER: Final = "weft_answer"
+"""The name of the rows that a statement gives."""
 IN_MEMORY: Final = "weft_memory_"
 """The beginning of the name of rows in memory whose table is a view of them."""
 _SEVERAL: Final = re.compile(r"(?i)\b(?:PARTITION_BY|PER_THREAD_OUTPUT|FILE_SIZE_BYTES|ROW_GROUPS_PER_FILE)\b")
@@ -330,18 +332,31 @@ class SqlContext:
         known = partial(variable, caller)
         if statement.action == "select":
             return Query(self, text, parameters, mode, tables, bubbles, known, read)
+        if statement.action == "about":
+            return Query(self, text, parameters, "whole", tables, variable=known, known=read)
+        if statement.action == "tables":
+            return self._of_rows(pa.table({"name": pa.array(self.tables, pa.string())}))
+        if statement.returning:
+            return self._of_rows(self._insert(statement, text, parameters, tables)[1])
         if statement.action == "view":
             count = self._define(statement, tables, known)
         elif statement.action == "drop":
             count = self._drop(statement)
         elif statement.action == "insert":
-            count = self._insert(statement, text, parameters, tables)
+            count, _ = self._insert(statement, text, parameters, tables)
         elif statement.query:
             rows = Query(self, statement.query, parameters, mode, tables, bubbles, known)
             count = self._copy(statement, rows) if statement.action == "copy" else self._make(statement, rows)
         else:
             count = self._make_empty(statement, text)
         return Query(self, "SELECT CAST($1 AS BIGINT) AS count", [count], "whole")
+
+    def _of_rows(self, rows: pa.Table) -> Query:
+        """Return rows as a query; several columns may have one name."""
+        names = [f"c{at}" for at in range(rows.num_columns)]
+        columns = (f"{name} AS {identifier(own)}" for name, own in zip(names, rows.column_names, strict=True))
+        text = f"SELECT {', '.join(columns)} FROM {ANSWER}"
+        return Query(self, text, None, "whole", {ANSWER: rows.rename_columns(names)})
 
     def _read(self, text: str) -> Statement:
         with self._lock:
@@ -472,7 +487,10 @@ class SqlContext:
         self._add(statement.name, table)
         return count
 
-    def _insert(self, statement: Statement, text: str, parameters: Parameters, tables: Mapping[str, SqlTable]) -> int:
+    def _insert(
+        self, statement: Statement, text: str, parameters: Parameters, tables: Mapping[str, SqlTable]
+    ) -> tuple[int, pa.Table]:
+        """Add rows to a table; return their number, and what DuckDB answers."""
         known = self._known(statement.name)
         table = self._tables.get(known)
         if not isinstance(table, FileTable) or not table.files[0].startswith(f"{self._folder.name}/"):
@@ -484,12 +502,12 @@ class SqlContext:
             connection.execute(f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM {identifier(known)} LIMIT 0")
             changed = f"{text[: statement.at]}{ROWS}{text[statement.end :]}"
             try:
-                executed(connection, changed, parameters)
+                answer = executed(connection, changed, parameters).to_arrow_table()
             except duckdb.Error as error:
                 raise advised(mistake_in_place(error, text, statement.at, statement.end, ROWS)) from None
             more, count = self._stored(connection, known, described(connection))
         self._add(known, replace(table, files=table.files + more.files))
-        return count
+        return count, answer
 
     def _copy(self, statement: Statement, rows: Query) -> int:
         path = statement.name if is_url(statement.name) else os.path.abspath(statement.name)

@@ -39,7 +39,7 @@ from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, to_pandas, with_own_names
 from weft.queries.hugeints import as_decimals
 from weft.queries.remarks import warn_user
-from weft.queries.statements import tokens
+from weft.queries.statements import tokens, within
 from weft.queries.streaming import in_bubbles, widths
 from weft.queries.texts import NO_ARROW, NO_CSV, NO_JSON, any_within, finite_json, selected, with_texts
 from weft.queries.writing import replaced
@@ -208,13 +208,13 @@ class Query:
 
             def check(text: str) -> str:
                 try:
-                    connection.execute(f"DESCRIBE\n{text}", self._parameters)
+                    connection.execute(f"DESCRIBE {within(text)}", self._parameters)
                 except duckdb.Error as error:
                     return str(error)
                 return ""
 
             try:
-                described = connection.execute(f"DESCRIBE\n{self.text}", self._parameters).fetchall()
+                described = connection.execute(f"DESCRIBE {within(self.text)}", self._parameters).fetchall()
             except duckdb.Error as error:
                 raise self._mistake(error, variable, first_line=2, check=check) from None
         return [(row[0], row[1]) for row in described]
@@ -234,7 +234,7 @@ class Query:
     def as_table(self, name: str, home: QueryHome) -> ViewTable | pa.Table:
         """Return the rows as a table of `home`: as a view if all that the query reads is there, else its rows."""
         if home is self._home and not self._parameters and not self._tables and self._rows is None:
-            return ViewTable(name, f"AS {self.text.rstrip().rstrip(';')}")
+            return ViewTable(name, f"AS {within(self.text.rstrip().rstrip(';'))}")
         return self._exact()
 
     @property
@@ -419,7 +419,7 @@ class Query:
         if self._interrupted or not INTERRUPTED.search(str(error)):
             return self._mistake(error)
         try:
-            run(lambda: connection.execute(f"EXPLAIN ANALYZE\n{self.text}", self._parameters))
+            run(lambda: connection.execute(f"EXPLAIN ANALYZE {within(self.text)}", self._parameters))
         except duckdb.InterruptException:
             return self._mistake(error)
         except duckdb.Error as cause:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -14,7 +15,8 @@ from weft.model.errors import ForbiddenError, SqlError
 
 _WORD: Final = re.compile(r"""\w+|"(?:[^"]|"")*"|'(?:[^']|'')*'|.""", re.DOTALL)
 AVAILABLE: Final = (
-    "There are: SELECT, CREATE [OR REPLACE] TABLE and VIEW, DROP TABLE and VIEW, INSERT INTO, and COPY ... TO."
+    "There are: SELECT, DESCRIBE and SUMMARIZE of a table or a query, SHOW TABLES, CREATE [OR REPLACE] TABLE and VIEW, "
+    "DROP TABLE and VIEW, INSERT INTO, and COPY ... TO."
 )
 
 REFUSED: Final = frozenset(
@@ -22,8 +24,10 @@ REFUSED: Final = frozenset(
 )
 """Statements that reach beyond the tables of a context, by their first word."""
 
-_CATALOG: Final = frozenset({"DESC", "DESCRIBE", "SHOW", "SUMMARIZE"})
-"""Statements about tables that DuckDB takes for queries, by their first word."""
+_ABOUT: Final = frozenset({"DESC", "DESCRIBE", "SUMMARIZE"})
+"""The first words of statements about a table or a query, which are queries for DuckDB."""
+_RETURNED: Final = re.compile(r"(?i)\b(?:RETURN_FILES|RETURN_STATS)\b")
+"""Options of COPY that give other rows than the number of those that were written."""
 
 
 class SqlToken(NamedTuple):
@@ -44,10 +48,11 @@ class SqlToken(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A statement. `action` is "select", or "table", "view", "drop", "insert" or "copy".
+    """A statement. `action` is "select", "about", "tables", or "table", "view", "drop", "insert" or "copy".
 
     `name` is the table, or of a copy the path; `at` and `end` are its place in the text. `body` is what follows the
-    name, of a copy what is copied, and `query` the query in it if there is one. `options` follow the path of a copy.
+    name, of a copy what is copied, and `query` the query in it if there is one. `options` follow the path of a copy. An
+    insert may be `returning` rows.
     """
 
     action: str
@@ -59,6 +64,7 @@ class Statement(NamedTuple):
     replace: bool = False
     lenient: bool = False
     options: str = ""
+    returning: bool = False
 
 
 def tokens(text: str) -> Iterator[SqlToken]:
@@ -73,14 +79,26 @@ def tokens(text: str) -> Iterator[SqlToken]:
 
 def read_statement(text: str, kind: duckdb.StatementType) -> Statement:
     """Return a statement from its text. SqlError: there is no such statement here, or its name has several parts."""
-    first = next((one for one in tokens(text) if one.text != ";"), None)
-    if kind == duckdb.StatementType.SELECT and not (first is not None and first.word in _CATALOG):
+    words = [one.word for one in islice((one for one in tokens(text) if one.text != ";"), 3)]
+    if words == ["SHOW", "TABLES"]:
+        return Statement("tables")
+    if kind == duckdb.StatementType.SELECT and words and words[0] in _ABOUT and len(words) > 1:
+        return Statement("about", query=text)
+    if kind == duckdb.StatementType.SELECT and not (words and words[0] in _ABOUT | {"SHOW"}):
         return Statement("select", query=text)
     reader = _Reader(text)
     try:
         return reader.read()
     except StopIteration:
         raise reader.wrong("the statement is not complete") from None
+
+
+def within(text: str) -> str:
+    """Return a query as it stands behind AS, DESCRIBE and the like, with its first line as one of its own."""
+    first = next((one for one in tokens(text) if one.text != ";"), None)
+    if first is None or first.word not in _ABOUT:
+        return f"\n{text}"
+    return f"(\n{text.rstrip().rstrip(';')}\n)"
 
 
 class _Reader:
@@ -141,14 +159,26 @@ class _Reader:
         name = self.next()
         if self.take("."):
             raise self.wrong(f"the name of the table has several parts: {name.text}.", "Give a name without dots.")
-        begin, query = self.done, ""
+        begin, query, returning = self.done, "", False
         if action in ("table", "view"):
             query = self._behind_as()
+            if action == "table" and query and self.words[begin].word != "AS":
+                self.done = begin
+                raise self.wrong(
+                    f"CREATE TABLE ... AS takes nothing between the name and AS, and there is {self.words[begin].text}",
+                    "Name the columns in the query: CREATE TABLE t AS SELECT a AS x ...",
+                )
         elif action == "insert":
-            query = self._first_query()
+            query, returning = self._first_query()
+            if returning:
+                self._check_returned(name)
+        elif not (self.take("CASCADE") or self.take("RESTRICT")) and self.done < len(self.words):
+            raise self.wrong(f"DROP takes nothing behind the name, and there is {self.words[self.done].text}")
         self.done = begin
         body = self.rest()
-        return Statement(action, unquoted(name.text), name.at, name.end, body, query, replace, lenient)
+        return Statement(
+            action, unquoted(name.text), name.at, name.end, body, query, replace, lenient, returning=returning
+        )
 
     def _behind_as(self) -> str:
         """Return the query behind AS; "" if there is none."""
@@ -160,12 +190,30 @@ class _Reader:
                 return self.rest()
         return ""
 
-    def _first_query(self) -> str:
+    def _first_query(self) -> tuple[str, bool]:
+        """Return the query of an INSERT, "" if there is none, and whether RETURNING follows."""
+        depth, at, begin = 0, -1, -1
         while self.done < len(self.words):
-            if self.words[self.done].word in ("SELECT", "FROM", "WITH"):
-                return self.rest()
+            before, token = self.words[self.done - 1].word, self.next()
+            depth += {"(": 1, ")": -1}.get(token.text, 0)
+            if token.word in ("SELECT", "FROM", "WITH") and begin < 0:
+                begin = token.at
+            if token.word == "RETURNING" and not depth and before not in (".", "AS"):
+                at = token.at
+                break
+        end = len(self.text.rstrip().rstrip(";")) if at < 0 else at
+        return self.text[begin:end] if begin >= 0 else "", at >= 0
+
+    def _check_returned(self, table: SqlToken) -> None:
+        """SqlError: RETURNING names the table, which has another name while it gets its rows."""
+        while self.done < len(self.words):
+            if unquoted(self.words[self.done].text).lower() == unquoted(table.text).lower():
+                self.done += 1
+                if self.take("."):
+                    self.done -= 2
+                    raise self.wrong(f"RETURNING names the table {table.text}", "Name its columns alone.")
+                continue
             self.next()
-        return ""
 
     def _copy(self) -> Statement:
         begin, depth = self.done, 0
@@ -181,7 +229,13 @@ class _Reader:
         if not path.text.startswith("'"):
             raise self.wrong("COPY needs the path of a file in single quotes behind TO")
         query = source[1:-1] if source.startswith("(") else f"FROM {source}"
-        return Statement("copy", unquoted(path.text), path.at, path.end, source, query, options=self.rest())
+        if (behind := self.words[begin + 1]).text == "(" and not source.startswith("("):
+            table, columns = self.text[self.words[begin].at : behind.at], self.text[behind.end : token.at]
+            query = f"SELECT {columns.rstrip()[:-1]} FROM {table}"
+        options = self.rest()
+        if found := _RETURNED.search(options):
+            raise self.wrong(f"COPY gives the number of rows, and no {found[0]}", "Leave the option out.")
+        return Statement("copy", unquoted(path.text), path.at, path.end, source, query, options=options)
 
 
 def unquoted(text: str) -> str:

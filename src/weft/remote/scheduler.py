@@ -310,7 +310,7 @@ class CallScheduler:
 
     def keep(self, value: Any) -> KeptValues:
         """See `FunctionScheduler.keep`."""
-        return self._engine.put([value], 1)
+        return self._engine.put([value], 1, copy=False)
 
     # ------------------------------------------------------------------------------------------------------- slots
 

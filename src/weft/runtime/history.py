@@ -15,7 +15,7 @@ from weft.engine.commands import Complete
 from weft.graph.fingerprint import fingerprint
 from weft.graph.logical import VertexKind
 from weft.graph.task import VertexHistory
-from weft.model.errors import WeftError
+from weft.model.errors import UsageError, WeftError
 from weft.model.resources import Resources
 from weft.store.catalog import HistoryRow
 
@@ -108,7 +108,7 @@ def rows_of(inspector: Inspector, known: str, now: float) -> list[HistoryRow]:
 
 def _past(row: HistoryRow) -> VertexHistory:
     resources: tuple[Resources, ...] = ()
-    with suppress(TypeError, ValueError):  # of another version
+    with suppress(TypeError, ValueError, UsageError):  # of another version
         pairs = ("tokens", "custom")
         resources = tuple(
             Resources(**dict(each) | {name: tuple(map(tuple, each.get(name, ()))) for name in pairs})

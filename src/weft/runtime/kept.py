@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,16 @@ class KeptValues:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a value, or the value itself if it cannot be copied, such as a lock or an open file."""
+    try:
+        return deepcopy(value)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - each class raises what it likes
+        return value
 
 
 def _plain(value: Any) -> Any:

@@ -35,7 +35,7 @@ from weft.runtime.callbacks import CallbackThread
 from weft.runtime.clock import RealClock
 from weft.runtime.interruptible import interruptible_wait
 from weft.runtime.job import JobRun, MakeMaster
-from weft.runtime.kept import KeptValues, NamedValues
+from weft.runtime.kept import KeptValues, NamedValues, copied
 from weft.runtime.loop import Loop
 from weft.runtime.run import SPECIAL, Listener, Results, Run, no_value
 from weft.runtime.unread import is_unread, tell_at_exit, tell_unread
@@ -158,10 +158,12 @@ class EngineSession:
         run.job.unread = True
         return run
 
-    def put(self, values: Iterable[Any], n: int) -> KeptValues:
+    def put(self, values: Iterable[Any], n: int, *, copy: bool = True) -> KeptValues:
         """Put `n` values into the store, as the values of a vertex with `n` tasks in later runs.
 
-        UsageError: the number of values is not `n`. DiskFullError: no room is left for them.
+        They are copied, so that later changes of them are not seen; an object that cannot be copied is put itself. With
+        `copy=False` none is: nobody may change them then. UsageError: the number of values is not `n`. DiskFullError:
+        no room is left for them.
         """
         self.check_open()
         n = whole("n", n, lo=0)
@@ -173,7 +175,7 @@ class EngineSession:
         for count, value in enumerate(values, 1):
             if count > n:
                 break
-            self.store.put_range(column, count - 1, [value])
+            self.store.put_range(column, count - 1, [copied(value) if copy else value])
         if count != n:
             raise UsageError(f"there are {'more' if count > n else 'fewer'} values than n, which is {n}")
         return kept

@@ -58,6 +58,8 @@ class TensorSession:
     chooses by shape, type and workers. With `direct=False` workers compute small expressions, too; otherwise the
     calling thread does, with NumPy. `array_namespace` names the module that computes chunks: "numpy", or another one
     with its functions ("cupy", "jax.numpy").
+
+    A session is closed at the end of the outermost `with` statement over it.
     """
 
     def __init__(
@@ -100,6 +102,8 @@ class TensorSession:
         self._named: dict[str, Any] = {}
         self.computations: WeakSet[Computation] = WeakSet()
         """Those that were begun in the background with this session."""
+        self._entered = 0
+        self._before = _Before()
         self.call_scheduler: Any = None  # set by weft.remote, which imports this package
 
     @property
@@ -179,7 +183,7 @@ class TensorSession:
         with self._lock:
             kept = self._placed.get(source)
             if kept is None:
-                kept = self._placed[source] = self.engine.put(values, node.chunks)
+                kept = self._placed[source] = self.engine.put(values, node.chunks, copy=False)
         return kept
 
     def run(self, *things: Any) -> Any:
@@ -222,13 +226,19 @@ class TensorSession:
     stop_server = close
 
     def __enter__(self) -> TensorSession:
-        self._before = runners.swap(self)
+        with self._lock:
+            self._entered += 1
+        self._before.runners.append(runners.swap(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        runners.swap(self._before)
+        runners.swap(self._before.runners.pop())
+        with self._lock:
+            self._entered -= 1
+            if self._entered:
+                return
         with ExitStack() as undo:
             undo.push(self.engine.__exit__)
             undo.callback(self._forget)
@@ -239,6 +249,13 @@ class TensorSession:
         """Wait for the computations in the background."""
         going = list(self.computations)
         interruptible_wait(lambda limit_s: not wait(going, limit_s).not_done)
+
+
+class _Before(threading.local):
+    """What a thread computed with before each of its `with` statements over a session."""
+
+    def __init__(self) -> None:
+        self.runners: list[runners.Runner | None] = []
 
 
 class _Slices:

@@ -1,9 +1,13 @@
 """What fits where, and that taking and giving back ends where it began."""
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.graph.builder import Graph
+from weft.model.errors import UsageError
 from weft.model.resources import ONE_SLOT, ONE_SLOT_ONLY, Placement, Resources
 
 NODE = Resources(cpu=8, memory=1000, gpu=2, gpu_type="a100")
@@ -94,3 +98,36 @@ def test_text(needs, text):
 def test_placement(placement, allowed):
     workers = ["here bank", "here shop", "there bank"]
     assert {worker for worker in workers if placement.allows(*worker.split())} == allowed
+
+
+@pytest.mark.parametrize(
+    ("memory", "nbytes"), [("4GiB", 4 << 30), ("512 MB", 512_000_000), ("64", 64), (1 << 40, 1 << 40)]
+)
+def test_memory_may_be_the_text_of_a_size(memory, nbytes):
+    needs = Resources(memory=memory)
+    assert (needs, hash(needs)) == (Resources(memory=nbytes), hash(Resources(memory=nbytes)))
+    assert str(needs) == f"cpu 1, memory {nbytes:,} bytes"
+    assert pickle.loads(pickle.dumps(needs)) == needs
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"memory": "plenty"}, "memory is 'plenty'; it must be a number of bytes, such as 512MiB or 4GiB"),
+        ({"memory": 1.5}, "memory is 1.5; it must be a number of bytes"),
+        ({"memory": True}, "memory is True; it must be a number of bytes"),
+        ({"cpu": "2"}, "cpu is '2'; it must be a number"),
+        ({"gpu": 0.5}, "gpu is 0.5; it must be a whole number"),
+        ({"gpu": True}, "gpu is True; it must be a whole number"),
+    ],
+)
+def test_amounts_of_other_types_are_refused_by_the_constructor(wrong, message):
+    with pytest.raises(UsageError) as caught:
+        Resources(**wrong)
+    assert caught.value.message.startswith(message)
+
+
+def test_a_vertex_takes_memory_as_a_text():
+    graph = Graph()
+    node = graph.add(print, resources=Resources(cpu=2, memory="4GiB", gpu=1))
+    assert graph.finish().vertices[node.id].resources == (Resources(cpu=2, memory=4 << 30, gpu=1),)

@@ -281,6 +281,8 @@ def test_chunks_of_rows_stay_apart_in_other_shapes(shape, n):
         (lambda t: t[np.array([True])], IndexError, "boolean index did not match"),
         (lambda t: t[[0], [1]], IndexError, "one vector of integers or booleans: select axis by axis"),
         (lambda t: t[[[0]]], IndexError, "one vector of integers or booleans"),
+        (lambda t: t[t > 0.5], IndexError, r"takes no mask of several axes: np.where\(mask, x, 0\) .* x.todense\(\)"),
+        (lambda t: t[t.fetch() > 0.5], IndexError, "takes no mask of several axes"),
         (lambda t: t.reshape(5, -1), ValueError, "cannot reshape array of size 24"),
         (lambda t: t.transpose(0, 1), ValueError, "axes don't match array"),
         (lambda t: t.squeeze(0), ValueError, "cannot select an axis to squeeze out"),
@@ -314,3 +316,13 @@ def test_attributes_are_those_of_arrays():
     assert t.tosparse() is t
     assert "to be computed" in repr(-t)
     assert (~(t > 0)).any().fetch() is np.False_ or not (~(t > 0)).any().fetch()
+
+
+def test_a_sparse_vector_of_booleans_selects_lines_and_the_ways_out_of_a_mask_work():
+    values = np.where(np.arange(60) % 7, 0.0, np.arange(60)).reshape(5, 4, 3)
+    x = wt.asarray(sparse.COO.from_numpy(values), chunk_size=2)
+    for mask in (x[:, 0, 0] > 0, x.fetch()[:, 0, 0] > 0):
+        same(x[mask], values[values[:, 0, 0] > 0], "a sparse vector")
+    mask = x > 9
+    same(np.where(mask, x, 0), np.where(values > 9, values, 0), "where")
+    assert np.array_equal(x.todense()[mask.todense()].fetch(), values[values > 9])

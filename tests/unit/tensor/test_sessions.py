@@ -10,9 +10,11 @@ import weft.tensor as wt
 from weft.frontends.tensors.arrays import computing
 from weft.frontends.tensors.arrays.chunkwise import map_chunk
 from weft.frontends.tensors.eager import MOST_CHUNKS, MOST_ELEMENTS, evaluate, small
-from weft.model.errors import TaskError, UsageError
+from weft.model.errors import ConflictError, TaskError, UsageError
 from weft.model.raised import as_raised
 from weft.operators.regions import TILE
+
+DEADLINE_S = 180.0
 
 
 @pytest.fixture
@@ -168,3 +170,41 @@ def test_a_class_that_is_not_known_here_leaves_a_task_error():
 def test_an_argument_that_no_session_takes_is_told():
     with pytest.raises(UsageError, match="a session of tensors takes no n_cpu"):
         wt.Session(n_cpu=2)
+
+
+def test_a_session_may_be_entered_again_and_is_closed_by_the_outermost_statement():
+    before = wt.get_default_session()
+    with wt.Session(workers=1, direct=False) as outer, wt.Session(workers=1, direct=False) as other:
+        with outer:
+            assert wt.get_default_session() is outer
+            with outer:
+                assert float(wt.ones(5).sum()) == 5
+        assert wt.get_default_session() is other
+        assert float((wt.ones(5) + 1).sum().fetch(session=outer)) == 10
+    assert wt.get_default_session() is before
+    assert float((wt.ones(5) + 2).sum()) == 15
+    with pytest.raises(ConflictError, match="closed"):
+        wt.ones(5).sum().fetch(session=outer)
+
+
+def test_threads_that_enter_one_session_leave_their_own_defaults():
+    with wt.Session(workers=1, direct=False) as first:
+        shared = wt.Session(workers=1, direct=False)
+        entered, leave = threading.Event(), threading.Event()
+        seen = []
+
+        def enter():
+            with shared:
+                entered.set()
+                leave.wait(DEADLINE_S)
+                seen.append(float(wt.ones(5).sum()))
+            seen.append(wt.get_default_session() is shared)
+
+        thread = threading.Thread(target=enter)
+        with shared:
+            thread.start()
+            assert entered.wait(DEADLINE_S)
+        assert wt.get_default_session() is first
+        leave.set()
+        thread.join(DEADLINE_S)
+        assert seen == [5, False]

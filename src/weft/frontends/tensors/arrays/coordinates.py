@@ -424,6 +424,13 @@ def _slice_of(number: int, axis: int, n: int) -> slice:
 
 
 def _vector(index: Any) -> NumpyArray:
+    if is_coordinate(index):
+        if index.ndim != 1:
+            raise IndexError(
+                "a sparse array takes no mask of several axes: np.where(mask, x, 0) keeps the other elements out and "
+                "the shape, x.todense()[mask.todense()] is a vector"
+            )
+        index = _dense(index)
     at = np.asarray(index.fetch() if isinstance(index, Executable) else index)
     if at.ndim != 1 or (at.dtype.kind not in "iub" and at.size):
         raise IndexError("a sparse array takes integers, slices, None, and one vector of integers or booleans")
