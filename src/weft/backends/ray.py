@@ -12,12 +12,14 @@ import logging
 import os
 import platform
 import re
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ray
@@ -57,6 +59,8 @@ _OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
+_ENVIRONMENTS: Final = "runtime_resources"
+"""The folder of a node for the environments of sessions, in the folder that the nodes of one machine share."""
 _HEAD: Final = "node:__internal_head__"
 _LACKS: Final = re.compile(r"No module named '([\w.]+)'")
 StartNode = Callable[..., Any]
@@ -197,7 +201,8 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
 
     Yield the variables of the environment of those who connect with it by its address. It asks for the token of Ray if
     this user has one, as clusters of `ray start` do: who connects with the cluster of this machine shows the token
-    then. UsageError: a number below 1.
+    then. Its folder, with the logs of Ray and the environments of sessions, is removed at the end. UsageError: a number
+    below 1.
     """
     for name, number in (("nodes", nodes), ("cpus", cpus)):
         if number < 1:
@@ -207,12 +212,18 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
     logging.getLogger("ray").setLevel(logging.ERROR)
     asks = _asks_for_token()
     local = Machines(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
+    folder = Path(local.head_node.get_session_dir_path())
     try:
-        for _ in range(nodes - 1):
-            local.add_node(num_cpus=cpus)
+        for number in range(1, nodes):
+            # Each node makes the environments of sessions, and one makes nothing where another one is at it.
+            local.add_node(num_cpus=cpus, runtime_env_dir_name=f"{_ENVIRONMENTS}_{number}")
         yield {"RAY_ADDRESS": str(local.address)} | ({_AUTH_MODE: "token"} if asks else {})
     finally:
         local.shutdown()  # type: ignore[no-untyped-call]
+        shutil.rmtree(folder, ignore_errors=True)
+        latest = folder.parent / "session_latest"
+        if latest.is_symlink() and not latest.exists():
+            latest.unlink(missing_ok=True)
 
 
 def _asks_for_token() -> bool:

@@ -60,7 +60,7 @@ def test_the_first_signal_ends_the_wait_for_a_cluster(place, monkeypatch):
     def wait_for_cores(_: BackendPlace) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setitem(BACKENDS, "ray", wait_for_cores)  # type: ignore[arg-type]
+    monkeypatch.setitem(BACKENDS, "ray", wait_for_cores)
     with recorded_signals(signal.SIGINT), pytest.raises(KeyboardInterrupt):
         make_backend("ray", place)
 
