@@ -30,7 +30,7 @@ from weft._version import __version__
 from weft.backends.cluster import Cluster
 from weft.backends.cluster_nodes import NodeAddress, NodeConnection, NodeNetwork
 from weft.backends.ray_client import ClientRelay, by_client
-from weft.backends.ray_connecting import QUIET_S, START_S, connect, disconnect, tls_files, told
+from weft.backends.ray_connecting import QUIET_S, START_S, asks_for_token, connect, disconnect, tls_files, told
 from weft.backends.ray_environments import failure, packages
 from weft.backends.ray_places import LOOK_S, RayReservation
 from weft.backends.ray_prints import are_printed, print_marks, wait_for_marks
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 INSTALL_S: Final = 1800.0
 """Seconds within which Ray must have made the environment of a session on a machine."""
+INSTALL_QUIET_S: Final = 5.0
+"""Seconds until it is told that packages are installed."""
 _LEAVING_S: Final = 15.0
 """Seconds that an actor outlives its node, unless Ray ends it before."""
 _OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
@@ -210,9 +212,10 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
     from ray.cluster_utils import Cluster as Machines
 
     logging.getLogger("ray").setLevel(logging.ERROR)
-    asks = _asks_for_token()
+    asks = asks_for_token()
     local = Machines(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
-    folder = Path(local.head_node.get_session_dir_path())
+    head: Any = local.head_node
+    folder = Path(head.get_session_dir_path())
     try:
         for number in range(1, nodes):
             # Each node makes the environments of sessions, and one makes nothing where another one is at it.
@@ -224,15 +227,6 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
         latest = folder.parent / "session_latest"
         if latest.is_symlink() and not latest.exists():
             latest.unlink(missing_ok=True)
-
-
-def _asks_for_token() -> bool:
-    """Let clusters that this process starts ask for the token of this user, if there is one; return whether they do."""
-    try:
-        from ray._private.authentication import authentication_token_setup as setup
-    except ImportError:  # older versions of Ray have no tokens
-        return False
-    return bool(setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
 
 
 class RayCluster(Cluster):
@@ -411,7 +405,11 @@ class RayCluster(Cluster):
         ]
 
     def _install(self, found: list[RayNode]) -> None:
-        """Have Ray make the environment on each machine. UsageError: it cannot. CapacityError: it takes too long."""
+        """Have Ray make the environment on each machine.
+
+        UsageError: it cannot, by the file. CapacityError: it cannot, or takes too long.
+        """
+        at = counted(len(found), "machine")
         begun = {
             ray.remote(made)
             .options(
@@ -423,7 +421,8 @@ class RayCluster(Cluster):
             .remote(): node
             for node in found
         }
-        _, missing = ray.wait([*begun], num_returns=len(begun), timeout=INSTALL_S)
+        with told(f"the packages of {self._wanted.requirements} are installed at {at}", INSTALL_QUIET_S):
+            _, missing = ray.wait([*begun], num_returns=len(begun), timeout=INSTALL_S)
         if missing:
             names = ", ".join(begun[answer].name for answer in missing)
             raise CapacityError(
