@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -390,9 +391,12 @@ def test_memory_bounds_the_values_at_the_nodes_of_a_machine(cluster):
 @pytest.mark.parametrize(
     "token", [pytest.param("", marks=pytest.mark.soak, id="open"), pytest.param("ab" * 32, id="token")]
 )
-def test_a_cluster_to_try_with(tmp_path, token):
-    """It asks for the token of Ray if its user has one, and says so."""
-    home = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"} | {"HOME": str(tmp_path)}
+def test_a_cluster_to_try_with(tmp_path, request, token):
+    """It asks for the token of Ray if its user has one, and says so. Nothing of it stays."""
+    short = tempfile.TemporaryDirectory()  # sockets have short paths
+    request.addfinalizer(short.cleanup)
+    home = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    home |= {"HOME": str(tmp_path), "RAY_TMPDIR": short.name}
     if token:
         (tmp_path / ".ray").mkdir()
         (tmp_path / ".ray" / "auth_token").write_text(token)
@@ -403,6 +407,8 @@ def test_a_cluster_to_try_with(tmp_path, token):
     exports = dict(line.strip().removeprefix("export ").split("=") for line in told if "export " in line)
     assert exports.get("RAY_AUTH_MODE", "") == ("token" if token else "")
     below = psutil.Process(process.pid).children(recursive=True)
+    folders = Path(short.name, "ray")
+    assert len(list(folders.glob("session_2*/runtime_resources*/"))) == 2, "each node has its own"
     code = "import weft\nwith weft.Session('ray') as session: print(len(session.executor.provider.nodes()))"
     environ = home | exports
     said = subprocess.run(
@@ -412,4 +418,5 @@ def test_a_cluster_to_try_with(tmp_path, token):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err.strip()) == (0, "the cluster has ended")
+    assert [path.name for path in folders.iterdir() if path.name.startswith("session_")] == []
     until(lambda: not any(one.is_running() and one.status() != "zombie" for one in below))

@@ -9,8 +9,9 @@ import psutil
 import pytest
 
 import weft
-from tests.integration.places import Project, until
+from tests.integration.places import Commands, Project, until
 from tests.integration.ray_clusters import LOADED, running_cluster
+from weft.backends import ray_driver
 from weft.backends.ray_connecting import check_modules
 from weft.backends.ray_driver import DriverRequest, Helpers, order_driver, start_driver
 from weft.model.errors import ConflictError
@@ -147,6 +148,17 @@ def test_a_run_of_the_foreground_is_resumed_in_the_background(project):
     in_background(project, "resume", "run-000001")
     ended(project)
     assert project.states() == {"a": "succeeded"}
+
+
+def test_a_run_that_only_starts_slowly_does_not_say_that_it_waits_for_cores(project, monkeypatch, capsys):
+    monkeypatch.setattr(ray_driver, "_QUIET_S", 0.0)
+    monkeypatch.setattr(ray_driver, "LOOK_S", 0.2)
+    project.write({"a": {"command": "true"}})
+    monkeypatch.chdir(project.folder)
+    Commands(project.folder)("run", "run.yaml", "-d", "--backend", "ray")
+    told = [line for line in capsys.readouterr().err.splitlines() if "has not begun" in line]
+    assert told == ["weft: the run has not begun: its process starts in the cluster; Ctrl-C gives up"]
+    ended(project)
 
 
 @pytest.mark.soak

@@ -19,6 +19,7 @@ DEADLINE_S = 180
 PROGRAM = """
 import os, sys, weft
 from tests.integration.ray_clusters import running_cluster
+from weft.backends.ray import run_cluster
 
 
 def used(x):
@@ -30,10 +31,11 @@ def placed(x):
     return helper_of_tests.VALUE + x, open("data.txt").read()
 
 if __name__ == "__main__":
-    with running_cluster(1, environments=True, forks=False) as cluster:
+    with {cluster} as cluster:
+        address = cluster["RAY_ADDRESS"] if isinstance(cluster, dict) else cluster.address
         for options in {options}:
             try:
-                options.setdefault("address", cluster.address)
+                options.setdefault("address", address)
                 with weft.Session("ray", cluster=weft.ClusterOptions(**options)) as session:
                     graph = weft.Graph("own")
                     done = graph.map({function}, [1]).keep()
@@ -55,8 +57,8 @@ def wheel(folder):
     return path
 
 
-def run(function, options, cwd, *, pip=False):
-    code = PROGRAM.format(options=options, function=function)
+def run(function, options, cwd, cluster="running_cluster(1, environments=True, forks=False)", *, pip=False):
+    code = PROGRAM.format(options=options, function=function, cluster=cluster)
     (cwd / "program.py").write_text(code)
     argv = [small(cwd / "small", pip=pip), "program.py"]
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -84,6 +86,15 @@ def test_packages_are_installed_for_the_session(tmp_path):
     assert "No matching distribution found for there-is-no-such-package==9" in said.stdout
     assert f"pip install --dry-run -r {bad}" in said.stdout
     assert "Traceback" not in said.stdout
+
+
+@pytest.mark.soak
+def test_packages_are_installed_at_each_node_of_a_cluster_to_try_with(tmp_path):
+    """Nodes that share a folder would remove each other's half of the environment."""
+    needs = tmp_path / "needs.txt"
+    needs.write_text(f"{wheel(tmp_path)}\n")
+    said = run("used", [{"requirements": str(needs)}], tmp_path, "run_cluster(2, 1)")
+    assert "VALUE (42, " in said.stdout, said.stdout + said.stderr
 
 
 def test_a_folder_is_copied_to_the_machines(tmp_path):

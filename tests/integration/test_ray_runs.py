@@ -92,6 +92,49 @@ def test_an_interrupted_run_leaves_no_command_and_is_resumed(project, number, st
     assert described["backend"] == "ray"
 
 
+@pytest.fixture
+def holder(cluster, tmp_path):
+    """A run that holds all cores of the cluster until its file `go` is there."""
+    made = Project(tmp_path / "holder")
+    made.loaded = LOADED
+    made.environ["RAY_ADDRESS"] = cluster.address
+    made.write({"a": {"command": "touch here; while ! test -e go; do sleep 0.05; done"}})
+    process = made.start(*ON_RAY)
+    until(lambda: (made.folder / "here").exists(), "the step of the other run")
+    yield
+    (made.folder / "go").touch()
+    process.communicate(timeout=180)
+
+
+def waits(process):
+    """Return once a command line has said that it waits for cores."""
+    lines = iter(process.stderr.readline, "")
+    assert any("waits for" in line and "core" in line for line in lines), "it ended"
+
+
+def test_a_signal_ends_the_wait_for_cores_and_nothing_is_recorded(project, holder):
+    project.write({"a": {"command": "touch began"}})
+    process = project.start(*ON_RAY)
+    waits(process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 130
+    assert "No run was started." in err
+    process = project.start(*ON_RAY, "--detach")
+    waits(process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 143, err
+    (project.folder / "t.csv").write_text("a\n1\n")
+    process = project.start("sql", "SELECT sum(a) FROM t", "t.csv", "--mode", "stages", "--backend", "ray")
+    waits(process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=180)
+    assert process.returncode == 130
+    assert not list(project.root.runs.glob("run-*"))
+    assert not (project.folder / "began").exists()
+
+
 def test_the_commands_of_a_killed_run_end_and_another_backend_resumes_it(project):
     project.write(
         {"a": {"command": "echo once >> starts"}, "b": {"command": "touch here; test -e go || sleep 600", "deps": "a"}}

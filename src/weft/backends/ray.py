@@ -12,12 +12,14 @@ import logging
 import os
 import platform
 import re
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ray
@@ -28,7 +30,16 @@ from weft._version import __version__
 from weft.backends.cluster import Cluster
 from weft.backends.cluster_nodes import NodeAddress, NodeConnection, NodeNetwork
 from weft.backends.ray_client import ClientRelay, by_client
-from weft.backends.ray_connecting import LACKS, QUIET_S, START_S, connect, disconnect, tls_files, told
+from weft.backends.ray_connecting import (
+    LACKS,
+    QUIET_S,
+    START_S,
+    asks_for_token,
+    connect,
+    disconnect,
+    tls_files,
+    told,
+)
 from weft.backends.ray_environments import failure, packages
 from weft.backends.ray_places import LOOK_S, RayReservation
 from weft.backends.ray_prints import are_printed, print_marks, wait_for_marks
@@ -49,6 +60,8 @@ if TYPE_CHECKING:
 
 INSTALL_S: Final = 1800.0
 """Seconds within which Ray must have made the environment of a session on a machine."""
+INSTALL_QUIET_S: Final = 5.0
+"""Seconds until it is told that packages are installed."""
 _LEAVING_S: Final = 15.0
 """Seconds that an actor outlives its node, unless Ray ends it before."""
 _OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
@@ -59,6 +72,8 @@ _LOOK_ENDS_S: Final = 15.0
 """Seconds at the end of a session for a look at the cluster that has begun."""
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
+_ENVIRONMENTS: Final = "runtime_resources"
+"""The folder of a node for the environments of sessions, in the folder that the nodes of one machine share."""
 _HEAD: Final = "node:__internal_head__"
 StartNode = Callable[..., Any]
 """Starts a node in this process: `weft.wiring.node.RunningNode`."""
@@ -198,7 +213,8 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
 
     Yield the variables of the environment of those who connect with it by its address. It asks for the token of Ray if
     this user has one, as clusters of `ray start` do: who connects with the cluster of this machine shows the token
-    then. UsageError: a number below 1.
+    then. Its folder, with the logs of Ray and the environments of sessions, is removed at the end. UsageError: a number
+    below 1.
     """
     for name, number in (("nodes", nodes), ("cpus", cpus)):
         if number < 1:
@@ -206,23 +222,21 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
     from ray.cluster_utils import Cluster as Machines
 
     logging.getLogger("ray").setLevel(logging.ERROR)
-    asks = _asks_for_token()
+    asks = asks_for_token()
     local = Machines(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
+    head: Any = local.head_node
+    folder = Path(head.get_session_dir_path())
     try:
-        for _ in range(nodes - 1):
-            local.add_node(num_cpus=cpus)
+        for number in range(1, nodes):
+            # Each node makes the environments of sessions, and one makes nothing where another one is at it.
+            local.add_node(num_cpus=cpus, runtime_env_dir_name=f"{_ENVIRONMENTS}_{number}")
         yield {"RAY_ADDRESS": str(local.address)} | ({_AUTH_MODE: "token"} if asks else {})
     finally:
         local.shutdown()  # type: ignore[no-untyped-call]
-
-
-def _asks_for_token() -> bool:
-    """Let clusters that this process starts ask for the token of this user, if there is one; return whether they do."""
-    try:
-        from ray._private.authentication import authentication_token_setup as setup
-    except ImportError:  # older versions of Ray have no tokens
-        return False
-    return bool(setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
+        shutil.rmtree(folder, ignore_errors=True)
+        latest = folder.parent / "session_latest"
+        if latest.is_symlink() and not latest.exists():
+            latest.unlink(missing_ok=True)
 
 
 class RayCluster(Cluster):
@@ -401,7 +415,11 @@ class RayCluster(Cluster):
         ]
 
     def _install(self, found: list[RayNode]) -> None:
-        """Have Ray make the environment on each machine. UsageError: it cannot. CapacityError: it takes too long."""
+        """Have Ray make the environment on each machine.
+
+        UsageError: it cannot, by the file. CapacityError: it cannot, or takes too long.
+        """
+        at = counted(len(found), "machine")
         begun = {
             ray.remote(made)
             .options(
@@ -413,7 +431,8 @@ class RayCluster(Cluster):
             .remote(): node
             for node in found
         }
-        _, missing = ray.wait([*begun], num_returns=len(begun), timeout=INSTALL_S)
+        with told(f"the packages of {self._wanted.requirements} are installed at {at}", INSTALL_QUIET_S):
+            _, missing = ray.wait([*begun], num_returns=len(begun), timeout=INSTALL_S)
         if missing:
             names = ", ".join(begun[answer].name for answer in missing)
             raise CapacityError(

@@ -11,14 +11,14 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
+from ray._private import services
 
 from weft.backends.ray_environments import folder
 from weft.backends.ray_prints import print_client_to_stderr, print_to_stderr
-from weft.model.errors import CapacityError, MissingExtraError, UsageError
+from weft.model.errors import CapacityError, ForbiddenError, MissingExtraError, UsageError
 from weft.store.handshake import receive_exactly
 from weft.store.tls import TlsFiles, check_files, check_grpc
 
@@ -104,15 +104,29 @@ def disconnect() -> None:
 
 def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: ClusterOptions) -> None:
     answers = False
+    others: list[str] = []
+    at = where
     try:
-        _knock(where, tls)
+        if where == "auto":
+            at, *others = _clusters_here()
+            asks_for_token()  # as Ray itself at a cluster that it has found
+        if others:
+            sys.stderr.write(
+                f"weft: {len(others) + 1} Ray clusters run on this machine; connecting to the one at {at}. To choose "
+                f"another: RAY_ADDRESS={others[0]}, or --cluster, or ClusterOptions(address=...)\n"
+            )
+        _knock(at, tls)
         answers = where != "auto"
         print_to_stderr()
         if where.startswith(SCHEME):
             print_client_to_stderr()
         place = "the Ray cluster of this machine" if where == "auto" else f"the Ray cluster at {where}"
         with told(f"connecting to {place}", _MOMENT_S), _same_signals():
-            _join(where, copied)
+            _join(at, copied)
+    except ForbiddenError as error:
+        if others:
+            error.hint = f"To choose another cluster of this machine: RAY_ADDRESS={others[0]}. Or: {error.hint}"
+        raise
     except ValueError as error:
         raise UsageError(
             f"the working folder {options.working_dir} cannot be copied to the cluster: {error}",
@@ -233,6 +247,30 @@ def connected(options: ClusterOptions) -> Iterator[None]:
             disconnect()
 
 
+def asks_for_token() -> bool:
+    """Have Ray in this process use the token of this user, if there is one; return whether it does."""
+    try:
+        from ray._private.authentication import authentication_token_setup as setup
+    except ImportError:  # older versions of Ray have no tokens
+        return False
+    return bool(setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
+
+
+def _clusters_here() -> list[str]:
+    """Return the addresses of the clusters of this machine, first the one that was started last, as Ray takes it.
+
+    OSError: there is none.
+    """
+    getattr(services.find_gcs_addresses, "cache_clear", lambda: None)()
+    there = sorted(services.find_gcs_addresses())  # type: ignore[no-untyped-call]
+    last = services.find_bootstrap_address(None)
+    found = [last] if last and (last in there or not there) else []
+    found += [address for address in there if address != last]
+    if not found:
+        raise ConnectionError("no process of a Ray cluster runs here")
+    return found
+
+
 @contextmanager
 def _same_signals() -> Iterator[None]:
     """Set the handlers of signals again that Ray replaces: its own leave at once, and print a stack of C++."""
@@ -249,13 +287,10 @@ def _same_signals() -> Iterator[None]:
 
 
 def _knock(address: str, tls: TlsFiles | None) -> None:
-    """Look whether anything listens at `host:port`, or, with `auto`, where the last cluster of this machine was.
+    """Look whether anything listens at `host:port`.
 
     Ray itself waits minutes for one that is dead or refuses it. OSError: nothing does. ForbiddenError: it refuses us.
     """
-    if address == "auto":
-        noted = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
-        address = noted.read_text(encoding="utf-8").strip() if noted.exists() else ""
     host, _, port = address.removeprefix(SCHEME).rpartition(":")
     if host and "/" not in host and port.isdigit():
         host = host.strip("[]")

@@ -25,6 +25,7 @@ import ray
 from weft._version import __version__
 from weft.backends.ray import near_head
 from weft.backends.ray_connecting import SCHEME, address_of, check_modules, check_weft, connected
+from weft.backends.ray_places import LOOK_S, waiting_reservations
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, ConflictError, RunCancelledError, WeftError
 from weft.store.folders import safe_open
@@ -273,11 +274,7 @@ def start_driver(helpers: Helpers, request: DriverRequest, address: str | None) 
         )
         try:
             answer = actor.started.remote()
-            if not ray.wait([answer], timeout=_QUIET_S)[0]:
-                more = "" if request.log is None else ", or for the lease of a former driver"
-                sys.stderr.write(
-                    f"weft: the run has not begun: it waits for cores of the cluster{more}; Ctrl-C gives up\n"
-                )
+            _tell_of_waits(answer, of_log=request.log is not None)
             found: StartedDriver = ray.get(answer)
         except ray.exceptions.RayTaskError as error:
             ray.kill(actor)
@@ -292,6 +289,22 @@ def start_driver(helpers: Helpers, request: DriverRequest, address: str | None) 
                 ray.kill(actor)
             raise
         return found
+
+
+def _tell_of_waits(answer: Any, *, of_log: bool) -> None:
+    """Wait for an answer about the begin of a run, and say on the standard error for what, if that takes longer."""
+    starts = "its process starts in the cluster" + (", or waits for the lease of a former driver" if of_log else "")
+    cores = "it waits for cores of the cluster"
+    told: list[str] = []
+    if ray.wait([answer], timeout=_QUIET_S)[0]:
+        return
+    waiting = waiting_reservations()
+    while not ray.wait([answer], timeout=LOOK_S)[0]:
+        before, waiting = waiting, waiting_reservations()
+        why = cores if before & waiting else starts  # each reservation waits for a moment
+        if why not in told and cores not in told:
+            told.append(why)
+            sys.stderr.write(f"weft: the run has not begun: {why}; Ctrl-C gives up\n")
 
 
 def _has_begun(answer: Any) -> bool:

@@ -7,13 +7,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.model.errors import UsageError
+from weft.model.errors import CapacityError, UsageError
 
 if TYPE_CHECKING:
     from weft.model.clusters import ClusterOptions
 
 _OF_FILES: Final = re.compile(r"\s*(-r|--requirement|-c|--constraint|-e|--editable)\b")
 _OUTPUT: Final = re.compile(r"Last \d+ lines of stdout:")
+_PIP: Final = re.compile(r"'-m', 'pip', 'install'")
+"""The command that installs the packages of the file, as Ray names it when it has failed."""
 _SHOWN: Final = 8
 """The most lines of pip in an error."""
 
@@ -57,8 +59,11 @@ def folder(options: ClusterOptions) -> dict[str, Any]:
     return {"working_dir": path}
 
 
-def failure(options: ClusterOptions, machine: str, text: str) -> UsageError:
-    """Return the error for an environment that Ray cannot make on a machine, from what Ray says about it."""
+def failure(options: ClusterOptions, machine: str, text: str) -> UsageError | CapacityError:
+    """Return the error for an environment that Ray cannot make on a machine, from what Ray says about it.
+
+    The file is at fault only where pip has failed: Ray makes a copy of the virtual environment of the machine first.
+    """
     if "install virtualenv" in text or "No module named virtualenv" in text:
         return UsageError(
             f"machine {machine} lacks the package virtualenv, by which Ray installs requirements",
@@ -67,6 +72,11 @@ def failure(options: ClusterOptions, machine: str, text: str) -> UsageError:
     lines = [line.strip() for line in _OUTPUT.split(text)[-1].splitlines() if line.strip()]
     told = [line for line in lines if line.lower().startswith(("error:", "hint:"))] or lines[-_SHOWN:]
     shown = "\n".join(f"    {line}" for line in told[:_SHOWN])
+    if not _PIP.search(text):
+        return CapacityError(
+            f"Ray cannot make the environment for {options.requirements} on machine {machine}:\n{shown}",
+            hint="The file is not at fault: see runtime_env_setup*.log of Ray there, and try again.",
+        )
     return UsageError(
         f"the packages of {options.requirements} cannot be installed on machine {machine}:\n{shown}",
         hint="Correct the file, and try it first: python -m pip install --dry-run -r "

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 2.0
 """Seconds between two looks whether cores are there, and at the machines of the cluster."""
+_NAME: Final = "weft-"
+"""What the names of reservations begin with."""
 _TELL_S: Final = 30.0
 """Seconds between two lines that say what is waited for."""
 
@@ -39,7 +41,7 @@ class RayReservation:
         self._group = placement_group(
             [bundle(one) for one in wants],
             strategy="STRICT_SPREAD" if len(wants) > 1 else "PACK",
-            name=f"weft-{os.urandom(4).hex()}",
+            name=f"{_NAME}{os.urandom(4).hex()}",
         )
         self._wants = wants
 
@@ -67,6 +69,12 @@ class RayReservation:
         """Give everything back."""
         with suppress(Exception):  # the cluster may be gone
             remove_placement_group(self._group)
+
+
+def waiting_reservations() -> set[str]:
+    """Return the ids of the reservations of all sessions of the cluster whose cores are not there yet."""
+    table: dict[str, Any] = placement_group_table()
+    return {id for id, one in table.items() if one["state"] == "PENDING" and one["name"].startswith(_NAME)}
 
 
 def _waiting(wants: Sequence[Resources]) -> str:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from weft.model.resources import Resources
 
 
-def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -> None:
+def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None, *, many_machines: bool = False) -> None:
     """Raise GraphError for the first rule that `graph` breaks; InputLimitError if the graph is too large.
 
-    `capacity` lists the resources of each worker: CapacityError for a vertex that fits no worker. An order-only edge
-    with the default storage gets the storage none.
+    `capacity` lists the resources of each worker, or of `many_machines`: CapacityError for a vertex that fits none. An
+    order-only edge with the default storage gets the storage none.
     """
     check_size(graph)
     if not is_name(graph.name):
@@ -46,7 +46,7 @@ def validate(graph: LogicalGraph, capacity: Sequence[Resources] | None = None) -
         check_limit(token, count)
     if graph.backoff != DEFAULT_BACKOFF:
         check_backoff(graph.backoff)
-    services = check_vertices(graph, graph.vertices.values(), capacity)
+    services = check_vertices(graph, graph.vertices.values(), capacity, many_machines=many_machines)
     check_served(services, check_edges(graph, graph.edges))
     check_held_tokens(graph, graph.edges)
     topological(graph)

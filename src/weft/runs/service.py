@@ -235,7 +235,8 @@ class RunService:
             try:
                 return resume_files(self.state, folder, undo, events, file, overrides or {}, self, source)
             except KeyboardInterrupt:
-                undo.pop_all()  # a second signal leaves at once; guardians and the next start clean up
+                if self._session is not None:
+                    undo.pop_all()  # a second signal leaves at once; guardians and the next start clean up
                 raise
 
     def _resume_graph(self, folder: Path, events: RunEvents) -> ActiveRun:
@@ -669,7 +670,9 @@ class RunService:
 
         with self._lock:
             if self._session is None:
-                self._session = make_workers(self._concrete, self.settings, self.state, self._undo)
+                with ExitStack() as undo:
+                    self._session = make_workers(self._concrete, self.settings, self.state, undo)
+                    self._undo.push(undo.pop_all())
             return self._session
 
     def close(self) -> None:

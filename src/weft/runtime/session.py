@@ -222,7 +222,8 @@ class EngineSession:
         columns = self._given(graph, given or {})
         if durable is None:
             mark_results(graph)
-        validate(graph, self.loop.pool.capacity() if shared is None else None)
+        capacity = self.loop.pool.capacity() if shared is None else None
+        validate(graph, capacity, many_machines=self.executor.tuning.many_machines)
         name = f"{graph.name}-{next(self._numbers)}" if durable is None else durable.name
         there = self._jobs.get(name)
         if there is not None and there.outcome is None:  # a run of another state folder

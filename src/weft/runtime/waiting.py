@@ -22,18 +22,22 @@ _POLL_S: Final = 0.1
 
 
 class Signals:
-    """Received signals. The first is for the waiting thread; a second goes to the previous handler."""
+    """Received signals. The first is for the waiting thread; a second goes to the previous handler.
+
+    With `at_once` the first goes there, too.
+    """
 
     def __init__(self) -> None:
+        self.at_once = False
         self.numbers: list[int] = []
         self.before: dict[int, Any] = {}
 
     def __call__(self, number: int, frame: Any) -> None:
-        """Record a signal; the second one is passed on at once."""
+        """Record a signal; the second one is passed on at once, and with `at_once` the first."""
         self.numbers.append(number)
         if number == signal.SIGHUP:
             leave_terminal()
-        if len(self.numbers) > 1:
+        if self.at_once or len(self.numbers) > 1:
             self.pass_on()
 
     def pass_on(self) -> None:
@@ -68,6 +72,26 @@ def recorded_signals(*numbers: signal.Signals) -> Iterator[Signals]:
     finally:
         for number, before in signals.before.items():
             signal.signal(number, before)
+
+
+@contextmanager
+def signals_at_once() -> Iterator[None]:
+    """Let the first signal raise while the block runs, also one that was recorded before: no run goes on yet.
+
+    Do nothing where no signals are recorded, and outside the main thread.
+    """
+    found: set[Signals] = set()
+    if threading.current_thread() is threading.main_thread():
+        handlers = map(signal.getsignal, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        found = {handler for handler in handlers if isinstance(handler, Signals)}
+    try:
+        for signals in found:
+            signals.at_once = True
+            signals.pass_on()
+        yield
+    finally:
+        for signals in found:
+            signals.at_once = False
 
 
 class Waited(Protocol):

@@ -320,6 +320,8 @@ class RunLog:
         if self._epoch == 1:
             self._storage.remove(self._name(begins[1]))
         self._storage.remove(self._name(last))  # a removal that was cut off before leaves a log that is over
+        if self._epoch == 1:
+            self._storage.remove(self._base)  # a store with folders still has the empty ones
 
     def _lost(self) -> ConflictError:
         return ConflictError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -268,9 +268,14 @@ def check_backend(name: str) -> None:
 
 
 def make_backend(name: str, place: BackendPlace) -> Executor:
-    """Return a backend by its name. UsageError: an unknown name. MissingExtraError: a package is not installed."""
+    """Return a backend by its name. UsageError: an unknown name. MissingExtraError: a package is not installed.
+
+    A cluster may have to be waited for, for hours: the first signal ends that.
+    """
+    from weft.runtime.waiting import signals_at_once
+
     check_backend(name)
-    with _installed(f"the {name} backend", name):
+    with _installed(f"the {name} backend", name), signals_at_once() if name == "ray" else nullcontext():
         return BACKENDS[name](place)
 
 

@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import suppress
+from functools import cache
 
 import pytest
 
@@ -67,6 +68,44 @@ def test_a_head_without_a_process_for_the_client_is_asked_again(monkeypatch, cap
     assert head.asked == 4
     told = [line for line in capsys.readouterr().err.splitlines() if "asking again" in line]
     assert told == [f"weft: the Ray cluster at {address} has no process for this client yet; asking again"] * 3
+
+
+@pytest.mark.parametrize("last", [0, 1, None])
+def test_of_several_clusters_on_this_machine_the_one_that_is_taken_is_named(monkeypatch, capsys, address, last):
+    there = address.removeprefix("ray://")
+    both = [there, f"localhost:{there.rpartition(':')[2]}"]
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(connecting.services, "find_gcs_addresses", cache(lambda: frozenset(both)))
+    noted = "127.0.0.1:1" if last is None else both[last]  # one that has ended is not taken
+    monkeypatch.setattr(connecting.services, "find_bootstrap_address", lambda _: noted)
+    asked = []
+    monkeypatch.setattr(ray, "init", lambda **options: asked.append(options["address"]))
+    connecting.connect(ClusterOptions())
+    connecting.disconnect()
+    taken, other = both if not last else both[::-1]
+    assert asked == [taken]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "2 Ray clusters" in line]
+    assert f"the one at {taken}." in line
+    assert f"RAY_ADDRESS={other}" in line
+
+
+def test_one_cluster_on_this_machine_is_taken_without_a_word(monkeypatch, capsys, address):
+    there = address.removeprefix("ray://")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(connecting.services, "find_gcs_addresses", cache(lambda: frozenset([there])))
+    monkeypatch.setattr(connecting.services, "find_bootstrap_address", lambda _: there)
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    connecting.connect(ClusterOptions())
+    connecting.disconnect()
+    assert "clusters" not in capsys.readouterr().err
+
+
+def test_a_machine_without_a_cluster_is_told_at_once(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(connecting.services, "find_gcs_addresses", cache(frozenset))
+    monkeypatch.setattr(connecting.services, "find_bootstrap_address", lambda _: None)
+    with pytest.raises(UsageError, match="there is no Ray cluster on this machine"):
+        connecting.connect(ClusterOptions())
 
 
 @pytest.mark.parametrize(

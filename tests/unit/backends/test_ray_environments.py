@@ -7,7 +7,7 @@ from weft import ClusterOptions
 from weft.admin.opened import options_of
 from weft.admin.settings import Settings, load_settings
 from weft.backends.ray_environments import failure, folder, packages
-from weft.model.errors import UsageError
+from weft.model.errors import CapacityError, UsageError
 
 FAILED = """Failed to set up runtime environment.
 Failed to create runtime env for request {"pip": ["nothing==9"]}. err: Traceback (most recent call last):
@@ -62,6 +62,16 @@ def test_a_failed_installation_shows_the_lines_of_pip_that_matter():
     assert "No matching distribution found for nothing==9" in str(error)
     assert "Traceback" not in str(error)
     assert "Collecting" not in str(error)
+
+
+def test_the_file_is_not_at_fault_where_ray_could_not_copy_the_environment_before():
+    said = "Command '['python', '_clonevirtualenv.py', '/venv', '/there']' returned non-zero exit status 2.\n"
+    said += "Last 50 lines of stdout:\n    _clonevirtualenv.py: error: dest dir '/there' exists\n"
+    error = failure(ClusterOptions(requirements="r.txt"), "node-7", said)
+    assert isinstance(error, CapacityError)
+    assert "dest dir '/there' exists" in str(error)
+    assert "Correct" not in error.hint
+    assert "runtime_env_setup" in error.hint
 
 
 def test_an_output_without_errors_is_shown_at_its_end():

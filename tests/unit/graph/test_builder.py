@@ -474,6 +474,24 @@ def test_more_cores_than_a_worker_has_are_counted():
 
 
 @pytest.mark.parametrize(
+    ("needs", "step"),
+    [
+        (Resources(cpu=8), "ray start --address=HOST:6379 --num-cpus=8"),
+        (Resources(cpu=1, gpu=1), "ray start --address=HOST:6379 --num-gpus=1"),
+        (Resources(cpu=1, memory=1 << 40), "memory= of the session"),
+    ],
+)
+def test_what_no_machine_of_a_cluster_has_comes_with_another_machine(needs, step):
+    graph = Graph()
+    graph.map(f, range(3), resources=needs)
+    with pytest.raises(CapacityError, match="more than any worker has") as error:
+        validate(graph, [Resources(cpu=2, memory=1 << 30)], many_machines=True)
+    assert step in str(error.value.hint)
+    assert "gpus=" not in str(error.value.hint).replace("--num-gpus=", "")
+    assert "workers=8" not in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
     ("custom", "hint"),
     [
         ((("licence", 1.0),), """ray start --resources='{"licence": 1}'"""),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from weft.runtime.waiting import Signals, output_to_stderr, recorded_signals, wait_for_end
+from weft.runtime.waiting import Signals, output_to_stderr, recorded_signals, signals_at_once, wait_for_end
 
 
 class Waits:
@@ -77,6 +77,27 @@ def test_handlers_are_put_back():
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.numbers == [signal.SIGTERM]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_the_first_signal_raises_where_no_run_goes_on_yet():
+    called: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: called.append(number))
+    try:
+        with recorded_signals(signal.SIGTERM) as signals:
+            with pytest.raises(KeyboardInterrupt), signals_at_once():
+                signal.raise_signal(signal.SIGTERM)
+            assert called == [signal.SIGTERM]
+            signals.numbers.clear()
+            signal.raise_signal(signal.SIGTERM)
+            assert (signals.numbers, len(called)) == ([signal.SIGTERM], 1), "it is recorded again"
+            entered = False
+            with pytest.raises(KeyboardInterrupt), signals_at_once():
+                entered = True
+            assert not entered, "one from before raises, too"
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    with signals_at_once():
+        pass
 
 
 def test_other_threads_record_no_signals():

@@ -143,6 +143,14 @@ def test_a_run_with_one_owner_leaves_nothing(begin, storage):
     assert storage.names("runs") == []
 
 
+def test_a_run_in_a_folder_leaves_no_empty_one(tmp_path, clock):
+    log = RunLog(SharedStorage(f"file://{tmp_path}"), KEY, clock)
+    log.take("")
+    log.append([piece("a")])
+    log.remove()
+    assert [*(tmp_path / "runs").iterdir()] == []
+
+
 def test_of_two_that_take_a_run_at_the_same_time_one_gets_it(begin, storage, clock, monkeypatch):
     begin().append([piece("a")])
     clock.time += LEASE_S + 1

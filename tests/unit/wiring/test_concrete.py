@@ -1,6 +1,7 @@
 """Concrete classes by their names in settings and graphs, and the errors about names that nothing has."""
 
 import ast
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from weft.policies.blame import NodeExclusion
 from weft.policies.eviction import furthest
 from weft.policies.stragglers import Stragglers
 from weft.runtime.session import BackendPlace
+from weft.runtime.waiting import recorded_signals
 from weft.store.blocks import BlockManager
 from weft.wiring.concrete import (
     BACKENDS,
@@ -52,6 +54,15 @@ def test_the_simulator_runs_bodies(place):
     executor: Any = make_backend("simulator", place)
     assert type(executor) is SimulatedBodies
     executor.close()
+
+
+def test_the_first_signal_ends_the_wait_for_a_cluster(place, monkeypatch):
+    def wait_for_cores(_: BackendPlace) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setitem(BACKENDS, "ray", wait_for_cores)
+    with recorded_signals(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        make_backend("ray", place)
 
 
 def test_unknown_backends_are_told_the_known_ones(place):

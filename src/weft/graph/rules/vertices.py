@@ -31,7 +31,13 @@ _MOST_SHOWN = 10_000
 MOST_PRIORITY: Final = 1_000
 
 
-def check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Sequence[Resources] | None) -> list[str]:
+def check_vertices(
+    graph: LogicalGraph,
+    vertices: Iterable[Vertex],
+    capacity: Sequence[Resources] | None,
+    *,
+    many_machines: bool = False,
+) -> list[str]:
     """Check each vertex by itself; return the ids of the services."""
     services: list[str] = []
     slot_fits = capacity is None or any(ONE_SLOT.fits(worker) for worker in capacity)
@@ -54,9 +60,9 @@ def check_vertices(graph: LogicalGraph, vertices: Iterable[Vertex], capacity: Se
         if vertex.resources is not ONE_SLOT_ONLY:
             check_resources(id, vertex.resources, limits)
             if capacity is not None:
-                check_fits(vertex, capacity)
+                check_fits(vertex, capacity, many_machines=many_machines)
         elif not slot_fits:
-            check_fits(vertex, capacity or ())
+            check_fits(vertex, capacity or (), many_machines=many_machines)
         if vertex.retry is not DEFAULT_RETRY:
             _check_retry(vertex, vertex.retry)
         if vertex.restart is not None:
@@ -205,13 +211,21 @@ def check_limit(token: str, count: int) -> None:
         )
 
 
-def check_fits(vertex: Vertex, capacity: Sequence[Resources]) -> None:
-    """Raise CapacityError if a vertex asks for more than any worker has; `capacity` lists what each has."""
+def check_fits(vertex: Vertex, capacity: Sequence[Resources], *, many_machines: bool = False) -> None:
+    """Raise CapacityError if a vertex asks for more than any worker has; `capacity` lists what each has.
+
+    On `many_machines` of a cluster that is what each machine has.
+    """
     if any(needs.fits(worker) for needs in vertex.resources for worker in capacity):
         return
     wants = " or ".join(f"({needs})" for needs in vertex.resources)
     has = "; ".join(dict.fromkeys(f"({worker})" for worker in capacity)) or "none"
+    gpus = min(needs.gpu for needs in vertex.resources)
     hint = "Ask for less, or give more: memory= and gpus= of the session, --memory and --gpus of the command line."
+    if many_machines and gpus > max([worker.gpu for worker in capacity], default=0):
+        hint = f"Ask for less, or add a machine with {counted(gpus, 'GPU')} to the cluster: {_join('gpus', gpus)}"
+    elif many_machines:
+        hint = "Ask for less, or add a machine that has it to the cluster; memory: memory= of the session, --memory."
     there = {name for worker in capacity for name, _ in worker.custom}
     if unknown := [name for needs in vertex.resources for name, _ in needs.custom if name not in there]:
         given = f"ray start --resources='{{\"{unknown[0]}\": 1}}'"
@@ -220,8 +234,17 @@ def check_fits(vertex: Vertex, capacity: Sequence[Resources]) -> None:
     least = min(needs.cpu for needs in vertex.resources)
     if least > cores > 0:
         hint = f"cpu counts cores, and this asks for {least - cores:g} too many: give cpu={cores:g} or less"
-        hint += f", or open the session with workers={ceil(least)} (on the command line --workers {ceil(least)})."
+        if many_machines:
+            hint += f", or add a machine with {ceil(least)} cores to the cluster: {_join('cpus', ceil(least))}"
+            hint += ". A session with workers= takes a part of the cores of each machine."
+        else:
+            hint += f", or open the session with workers={ceil(least)} (on the command line --workers {ceil(least)})."
     raise CapacityError(f"vertex {vertex.id!r} asks for {wants}, more than any worker has: {has}", hint=hint)
+
+
+def _join(what: str, number: int) -> str:
+    """Return the command by which a machine with so much joins a Ray cluster."""
+    return f"ray start --address=HOST:6379 --num-{what}={number}"
 
 
 def _check_restart(vertex: Vertex) -> None:
