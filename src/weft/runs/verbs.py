@@ -434,7 +434,10 @@ VERBS: Final[Mapping[str, Verb]] = {
             "delete",
             "delete",
             "Delete ended runs: their outputs, logs and records. Results in the cache stay.",
-            (replace(_RUN, name="runs", many=True),),
+            (
+                replace(_RUN, name="runs", many=True),
+                Argument("force", "flag", "Delete a run whose disk with outputs is not there, too: the outputs stay."),
+            ),
             ("runs",),
             changes=True,
         ),
