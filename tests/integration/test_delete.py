@@ -306,7 +306,7 @@ class Disk(Project):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.weft = Commands(folder)
+        self.commands = Commands(folder)
         self.disk, self.off = folder / "disk", folder / "elsewhere"
         (self.disk / "work").mkdir(parents=True)
         (folder / "weft.toml").write_text('state_dir = ".weft"\n[fs]\nmain = "disk/work"\n')
@@ -341,36 +341,36 @@ def disk(tmp_path, monkeypatch) -> Disk:
 @pytest.mark.parametrize("left", [None, "disk", "disk/work", "disk/work/.pipeline"])
 def test_a_run_whose_disk_is_not_there_is_refused(disk, left):
     for _ in range(2):
-        disk.weft("run", "run.yaml")
+        disk.commands("run", "run.yaml")
     disk.unmount(left)
-    err = disk.weft("delete", FIRST, code=7)[1]
+    err = disk.commands("delete", FIRST, code=7)[1]
     assert f"the outputs of {FIRST} are not in their place: {disk.disk}" in err
     assert f"weft delete --force {FIRST}" in err
     for words in (("prune", "--keep", "0"), ("prune", "--keep", "0", "--dry-run")):
-        err = disk.weft(*words)[1]
+        err = disk.commands(*words)[1]
         assert f"{SECOND}, {FIRST} cannot be deleted, because the outputs are not in their place" in err
         assert "deleted run" not in err
     assert disk.outputs() == [FIRST, SECOND]
-    assert "deleted" in disk.weft("delete", "--force", SECOND)[1]
+    assert "deleted" in disk.commands("delete", "--force", SECOND)[1]
     disk.mount()
-    assert disk.weft("delete", FIRST)[1] == f"deleted {FIRST}\n"
-    assert disk.weft.json("ls")["runs"] == []
+    assert disk.commands("delete", FIRST)[1] == f"deleted {FIRST}\n"
+    assert disk.commands.json("ls")["runs"] == []
 
 
 def test_keep_last_keeps_a_run_whose_disk_is_not_there(disk):
-    disk.weft("run", "run.yaml")
+    disk.commands("run", "run.yaml")
     disk.unmount("disk/work")
     disk.keep_last(1)
-    err = disk.weft("run", "run.yaml")[1]
+    err = disk.commands("run", "run.yaml")[1]
     assert f"note: {FIRST} cannot be deleted" in err
-    assert [run["id"] for run in disk.weft.json("ls")["runs"]] == [SECOND, FIRST]
+    assert [run["id"] for run in disk.commands.json("ls")["runs"]] == [SECOND, FIRST]
     disk.mount()
-    err = disk.weft("delete", FIRST)[1]
+    err = disk.commands("delete", FIRST)[1]
     assert err == f"deleted {FIRST}\n"
 
 
 def test_a_run_whose_outputs_were_removed_by_hand_is_deleted(disk):
     for _ in range(2):
-        disk.weft("run", "run.yaml")
+        disk.commands("run", "run.yaml")
     shutil.rmtree(disk.disk / "work/.pipeline" / FIRST)
-    assert disk.weft("delete", FIRST)[1] == f"deleted {FIRST}\n"
+    assert disk.commands("delete", FIRST)[1] == f"deleted {FIRST}\n"
