@@ -243,10 +243,10 @@ def _causes(name: str, first: _Side, second: _Side, cache: ResultCache) -> list[
     tasks = [first.tasks.get(name, {}), second.tasks.get(name, {})]
     for number in sorted(tasks[0].keys() & tasks[1].keys())[:_MOST_ITEMS]:
         of = f"{item_name(name, number)}: " if len(tasks[0]) > 1 else ""
-        own = [_own(asked[number]) for asked in tasks]
-        if not all(map(_opened, own)):  # one was asked for before it ran, when nobody knew what it would open
-            own = [{name: leaves[name] for name in leaves.keys() - _opened(leaves)} for leaves in own]
-        more = _differences(*own, cache)
+        one, two = (_own(asked[number]) for asked in tasks)
+        if not (_opened(one) and _opened(two)):  # one was asked for before it ran, when nobody knew what it would open
+            one, two = ({name: own[name] for name in own.keys() - _opened(own)} for own in (one, two))
+        more = _differences(one, two, cache)
         found |= dict.fromkeys(f"{of}{text}" for text in more if text not in found)
     return list(found)[:_MOST_CAUSES]
 
