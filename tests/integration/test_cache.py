@@ -894,6 +894,25 @@ class TestAsking:
         with pytest.raises(weft.WeftError, match="no step 'bb'"):
             place.run(only="bb")
 
+    def test_a_step_is_compared_with_its_result_of_a_run_with_another_name(self, place):
+        def step(x: int, command: str = "echo {{x}} > {{out}}") -> dict[str, Any]:
+            return {
+                "command": command,
+                "parameters": {"x": x},
+                "artifacts": {"output": ["out"]},
+                "cache": {"enable": True},
+            }
+
+        place.write({"a": step(3)})
+        assert place.weft("run", "run.yaml", "-q", "-n", "myname")[0] == 0
+        place.write({"a": step(7)})
+        told = place.weft("plan", "run.yaml")[1]
+        assert "parameter x: 3 " in told
+        assert "compared with run-000001" in told
+        for other in (step(3, "true {{x}} > {{out}}"), {**step(3), "parameters": {"x": 3, "y": 1}}):
+            place.write({"a": other})
+            assert "no result of it is kept" in place.weft("plan", "run.yaml")[1]
+
     def test_the_command_line_tells_the_same(self, place):
         place.write(CHAIN)
 

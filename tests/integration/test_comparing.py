@@ -130,3 +130,34 @@ def test_names_of_no_runs_are_refused(weft):
     weft("compare", "1", "7", code=4)
     weft("compare", "1", code=2)
     weft("compare", "1/prepare", "1", code=2)
+
+
+def test_a_step_that_was_reused_has_no_cause(tmp_path, monkeypatch):
+    """What it opened is known of the result alone, and not of the run that had to make it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "a.txt").write_text("a")
+    (tmp_path / "count.py").write_text("import os\nprint(*sorted(os.listdir('wor' + 'ds')))\n")
+    (tmp_path / "run.yaml").write_text(
+        """
+name: chain
+entry_points:
+  count:
+    command: "python3 count.py > {{out}}"
+    artifacts: {output: [out]}
+    cache: {enable: true}
+  show:
+    command: echo {{rate}} > {{out}}
+    parameters: {rate: 5}
+    deps: count
+    artifacts: {output: [out]}
+"""
+    )
+    weft = Commands(tmp_path)
+    weft("run", "run.yaml")
+    weft("run", "run.yaml", "-p", "rate=6")
+    assert weft("why", "2/count")[0] == "count was taken from the cache: result of run-000001\n"
+    for pair, change in ((("1", "2"), "5 → 6"), (("2", "1"), "6 → 5")):
+        found = weft.json("compare", *pair)["comparison"]
+        assert found["why"] == f"the results differ because of show: parameter rate: {change}"
+        assert {step["name"]: list(step["causes"]) for step in found["steps"]}["count"] == []

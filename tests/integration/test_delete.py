@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +299,78 @@ def test_folders_of_other_programs_are_no_runs(tmp_path, monkeypatch):
     for name in ("exp1", "run-000001"):
         weft("delete", name, "--state-dir", ".", code=4)
     assert [file.read_text() for file in theirs] == ["precious"] * 2
+
+
+class Disk(Project):
+    """A project with a pipeline that works in a folder on a disk of its own, which can go and come back."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.commands = Commands(folder)
+        self.disk, self.off = folder / "disk", folder / "elsewhere"
+        (self.disk / "work").mkdir(parents=True)
+        (folder / "weft.toml").write_text('state_dir = ".weft"\n[fs]\nmain = "disk/work"\n')
+        steps = {"a": {"command": "echo made > {{out}}", "artifacts": {"output": ["out"]}}}
+        self.write(steps, fs_options={"main_fs": {"name": "main"}})
+
+    def keep_last(self, number: int) -> None:
+        with (self.folder / "weft.toml").open("r+") as file:
+            text = file.read()
+            file.seek(0)
+            file.write(f"keep_last = {number}\n{text}")
+
+    def unmount(self, left: str | None) -> None:
+        self.disk.rename(self.off)
+        if left is not None:
+            (self.folder / left).mkdir(parents=True)
+
+    def mount(self) -> None:
+        shutil.rmtree(self.disk, ignore_errors=True)
+        self.off.rename(self.disk)
+
+    def outputs(self) -> list[str]:
+        return sorted(file.name for file in (self.off / "work/.pipeline").glob("run-*"))
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch) -> Disk:
+    monkeypatch.chdir(tmp_path)
+    return Disk(tmp_path)
+
+
+@pytest.mark.parametrize("left", [None, "disk", "disk/work", "disk/work/.pipeline"])
+def test_a_run_whose_disk_is_not_there_is_refused(disk, left):
+    for _ in range(2):
+        disk.commands("run", "run.yaml")
+    disk.unmount(left)
+    err = disk.commands("delete", FIRST, code=7)[1]
+    assert f"the outputs of {FIRST} are not in their place: {disk.disk}" in err
+    assert f"weft delete --force {FIRST}" in err
+    for words in (("prune", "--keep", "0"), ("prune", "--keep", "0", "--dry-run")):
+        err = disk.commands(*words)[1]
+        assert f"{SECOND}, {FIRST} cannot be deleted, because the outputs are not in their place" in err
+        assert "deleted run" not in err
+    assert disk.outputs() == [FIRST, SECOND]
+    assert "deleted" in disk.commands("delete", "--force", SECOND)[1]
+    disk.mount()
+    assert disk.commands("delete", FIRST)[1] == f"deleted {FIRST}\n"
+    assert disk.commands.json("ls")["runs"] == []
+
+
+def test_keep_last_keeps_a_run_whose_disk_is_not_there(disk):
+    disk.commands("run", "run.yaml")
+    disk.unmount("disk/work")
+    disk.keep_last(1)
+    err = disk.commands("run", "run.yaml")[1]
+    assert f"note: {FIRST} cannot be deleted" in err
+    assert [run["id"] for run in disk.commands.json("ls")["runs"]] == [SECOND, FIRST]
+    disk.mount()
+    err = disk.commands("delete", FIRST)[1]
+    assert err == f"deleted {FIRST}\n"
+
+
+def test_a_run_whose_outputs_were_removed_by_hand_is_deleted(disk):
+    for _ in range(2):
+        disk.commands("run", "run.yaml")
+    shutil.rmtree(disk.disk / "work/.pipeline" / FIRST)
+    assert disk.commands("delete", FIRST)[1] == f"deleted {FIRST}\n"

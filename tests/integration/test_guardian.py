@@ -29,6 +29,7 @@ from weft.operators.guardians import GUARDIAN, GuardianPool, LoadedPool, close_g
 from weft.runtime.loop import TickBarrier
 from weft.worker import guardian
 from weft.worker.bounded_log import BoundedLog
+from weft.worker.command_watch import GUARDIAN_MAIN
 from weft.worker.group import ProcessId, end_group, end_recorded, is_alive, process_id, read_record
 from weft.worker.process_table import ProcessRow, _ps, descendants, look_up, process_table, send_signal
 
@@ -1229,6 +1230,11 @@ class TestTask:
             run_command(ctx, {})
         canceller.join()
         assert not running(mark)
+
+
+def test_all_guardians_are_known_by_their_program():
+    for pool in (GuardianPool(), LoadedPool([], dict)):
+        assert pool._command()[0][-1].encode().endswith(GUARDIAN_MAIN)
 
 
 def child_rows(pid: int) -> list[ProcessRow]:

@@ -165,6 +165,7 @@ class TestDecidedInTheRun:
             ("y" * 1024, {"condition": "'{{i}}' == x"}, "has 1,024 bytes or more"),
             ("{}", {"loop_argument": "{{i}}"}, "which is not a JSON list"),
             ("[1, true]", {"loop_argument": "{{i}}"}, "item 1 of the list"),
+            ("[[{}]]", {"loop_argument": "{{i}}"}, "Items are texts, numbers, objects, and lists of"),
             ("", {"loop_argument": "{{i}}"}, "which is not a JSON list"),
         ],
     )
@@ -176,6 +177,14 @@ class TestDecidedInTheRun:
         assert "use: use " not in str(result.error), "its name stands there once"
         assert place.states() == {"make": "succeeded", "use": "failed", "after": "cancelled"}
         assert said in read_run(result.folder).step("use").message
+
+    def test_an_object_in_an_artifact_is_an_item_as_json_text(self, place):
+        made = json.dumps([{"id": 0, "name": "ä b"}, 3])
+        command = 'printf "%s\\n" "$PF_LOOP_ARGUMENT" > item$$'
+        place.write(reads(made, command=command, loop_argument="{{i}}"))
+        assert place.run().state == "succeeded"
+        items = sorted(file.read_text() for file in place.folder.glob("item*"))
+        assert items == ["3\n", '{"id": 0, "name": "ä b"}\n']
 
     def test_a_dag_that_loops_over_an_artifact_shows_its_parameters(self, place):
         inner = {

@@ -319,3 +319,23 @@ class TestPlansOfWhatDoesNotFit:
         place = Project(tmp_path)
         place.write(self.STEPS)
         assert place.weft("plan", "run.yaml", "--backend", "ray")[0] == 0
+
+
+def test_a_command_for_notices_lies_relative_to_the_file_that_names_it(tmp_path, monkeypatch):
+    (tmp_path / "weft.toml").write_text('notify = ["./hook.sh", "a b"]\n')
+    hook = tmp_path / "hook.sh"
+    hook.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/told\n')
+    hook.chmod(0o755)
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "run.yaml").write_text(json.dumps({"name": "p", "entry_points": {"a": {"command": ":"}}}))
+    monkeypatch.chdir(inner)
+    weft = Commands(inner)
+    weft("run", "run.yaml")
+    assert (tmp_path / "told").read_text() == "a b\n"
+    hook.unlink()
+    assert f"{hook} cannot be started" in weft("run", "run.yaml")[1]
+    (inner / "own.sh").write_text(f"#!/bin/sh\necho own > {tmp_path}/told\n")
+    (inner / "own.sh").chmod(0o755)
+    weft("run", "run.yaml", "--notify", "./own.sh")
+    assert (tmp_path / "told").read_text() == "own\n"

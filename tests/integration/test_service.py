@@ -224,6 +224,33 @@ def test_the_events_of_a_run_end_with_it(service, tmp_path):
     assert (records[-1].step, records[-1].state) == ("", "succeeded")
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_cancel_wins_over_a_suspension(service, tmp_path, force):
+    """Also if the master has ordered more since: a finished step lets others begin, which never did."""
+    write = "cd %(folder)s; touch {name}; while [ ! -e {go} ]; do sleep 0.02; done"
+    steps = {"a": write.format(name="a", go="go"), "b": write.format(name="b", go="never")}
+    lines = [f'  {name}: {{command: "{command}"}}' for name, command in steps.items()]
+    lines += ["  next: {command: touch %(folder)s/next, deps: a}"]
+    lines += ["  kept: {command: touch %(folder)s/kept, deps: a, cache: {enable: true}}"]
+    post = "\npost_process:\n  last: {command: echo $WEFT_RUN_ERROR > %(folder)s/last}\n"
+    run = submit(service, tmp_path, "slow", "name: slow\nentry_points:\n" + "\n".join(lines) + post)
+    until((tmp_path / "a").exists)
+    until((tmp_path / "b").exists)
+    service.suspend(run.name)
+    (tmp_path / "go").touch()
+    until(lambda: read_run(run.folder).step("a").state == "succeeded")
+    service.cancel(run.name, reason="no more money", force=force)
+    assert run.result().state == "terminated"
+    found = read_run(run.folder)
+    assert (found.state, found.step("b").state) == ("terminated", "terminated")
+    assert {found.step(name).state for name in ("next", "kept")} <= {"cancelled", "terminated"}
+    assert not (tmp_path / "next").exists()
+    assert "no more money" in str(run.result().error)
+    assert (tmp_path / "last").exists() is not force
+    if not force:
+        assert "no more money" in (tmp_path / "last").read_text()
+
+
 @pytest.mark.parametrize("now", [False, True])
 def test_a_suspended_run_goes_on_where_it_was(service, tmp_path, now):
     steps = {"a": "echo a >> ran", "b": "touch begun; while [ ! -e go ]; do sleep 0.02; done; echo b >> ran"}

@@ -2,11 +2,13 @@
 
 import json
 import re
+import shlex
+import sys
 from typing import Any
 
 import pytest
 
-from tests.integration.places import RUN, Project, until
+from tests.integration.places import DEADLINE_S, RUN, Project, until
 
 LEFT_OUT: dict[str, Any] = {
     "n": {"command": "echo 3 > {{n}}", "artifacts": {"output": ["n"]}},
@@ -505,3 +507,28 @@ def test_the_step_of_the_error_comes_first_among_those_that_failed(place):
     found = re.search(r"5 steps failed: (s\d), .*the first: step (s\d) ended", err)
     assert found is not None, err
     assert found[1] == found[2]
+
+
+def test_a_run_that_a_step_has_begun_is_cancelled_with_it(place):
+    """Its steps and its post_process are left to it: their guardians get no signal."""
+    answer = "trap 'touch answered; exit 3' TERM; touch began; while :; do sleep 0.02; done"
+    inner = {"a": {"command": answer}}
+    last = {"last": {"command": "sleep 1; echo bye > bye"}}
+    document = {"name": "inner", "entry_points": inner, "post_process": last}
+    (place.folder / "inner.yaml").write_text(json.dumps(document))
+    words = [sys.executable, "-m", "weft", "run", "inner.yaml", "--state-dir", "apart"]
+    place.write({"outer": {"command": f"exec {shlex.join(words)}"}})
+    process = place.start()
+    try:
+        until((place.folder / "began").exists)
+        assert place.weft("cancel", "@last")[0] == 0
+        process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+        process.communicate()
+    code, out, _ = place.weft("show", "1", "--json", "--state-dir", "apart")
+    found = json.loads(out)["run"]
+    assert (code, found["state"]) == (0, "terminated")
+    assert {step["name"]: step["state"] for step in found["steps"]} == {"a": "terminated", "last": "succeeded"}
+    assert (place.folder / "answered").exists()
+    assert (place.folder / "bye").read_text() == "bye\n"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -329,6 +330,25 @@ def test_what_is_wrong_is_said_when_it_is_made(place, words, code, told):
     assert found == code
     assert told in err
     assert (place.root.path / SCHEDULES_NAME).exists() == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "start"),
+    [
+        ("0 8 * * *", ("--tz", "America/New_York"), "2997-01-15T09:00"),
+        ("CRON_TZ=America/New_York 0 8 * * *", ("--tz", "Asia/Tokyo"), "2997-01-15T09:00"),
+        ("0 8 * * *", ("--tz", "America/New_York"), "2997-01-15T14:00+00:00"),
+    ],
+)
+def test_times_without_an_offset_are_those_of_the_zone_of_the_schedule(place, cron, zone, start):
+    words = ("schedule", "create", "run.yaml", "-n", "early", "--cron", cron, *zone, "--start", start)
+    _, _, err = place.weft(*words, "--end", "2997-01-17T08:00")
+    assert "early runs first at 2997-01-16 08:00:00 EST" in err
+    shown = place.weft("schedule", "show", "early")[1]
+    assert re.search("^from +2997-01-15 09:00:00 EST$", shown, re.MULTILINE)
+    assert re.search("^until +2997-01-17 08:00:00 EST$", shown, re.MULTILINE)
+    assert "2997-01-16 08:00:00 EST, 2997-01-17 08:00:00 EST\n" in shown
+    assert "2997-01-16 08:00:00 EST" in place.weft("schedule", "ls")[1]
 
 
 def test_names_are_unique(place):

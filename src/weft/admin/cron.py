@@ -228,6 +228,12 @@ def _duration(text: str) -> float:
     return float(round(seconds))
 
 
+def zone_of(text: str, zone: str = "") -> tzinfo:
+    """Return the zone of an expression, as `parse` takes it. UsageError: it is unknown."""
+    match = _ZONE.match(text.strip())
+    return _zone(match[1] if match else zone)
+
+
 def _zone(name: str) -> tzinfo:
     if not name:
         return _here()

@@ -25,6 +25,7 @@ from weft.store.state import (
     STORAGE,
     followed_file,
     is_copied,
+    is_first_root,
     list_inner_runs,
     os_error,
     owned,
@@ -44,6 +45,36 @@ def refuse_live(folder: Path) -> None:
     """Require that a run has no owner. ConflictError: it has one."""
     if owned(folder):
         raise ConflictError(f"{folder.name} is still running", hint=f"Stop it first: weft cancel {folder.name}")
+
+
+def why_away(folder: Path) -> str:
+    """Return why the outputs of a run are not where it has left them, though nobody has deleted them; "" if they are
+    there, were removed one by one, are another run's, or the run makes none.
+
+    A disk that is not mounted leaves a folder that is missing, is another one, or has no outputs of any run.
+    """
+    try:
+        description = read_description(folder)
+    except (FileNotFoundError, NotFoundError, ConflictError):
+        return ""
+    base, place = description.get(ROOT), description.get(PLACE)
+    if not isinstance(base, str) or not isinstance(place, list) or description.get(STORAGE):
+        return ""
+    outputs = os.path.join(base, *map(str, place))
+    if is_copied(folder, description) or os.path.lexists(os.path.join(outputs, folder.name)):
+        return ""
+    if not os.path.isdir(base):
+        return f"{base} is missing"
+    if not is_first_root(description):
+        return f"{base} is another folder than the one that the run began with"
+    return "" if os.path.lexists(outputs) else f"{outputs} is missing"
+
+
+def refuse_away(folder: Path) -> None:
+    """Require that the outputs of a run can be removed with it. ConflictError: the disk with them is not there."""
+    if why := why_away(folder):
+        hint = f"Mount the disk with them again. If they are gone: weft delete --force {folder.name}"
+        raise ConflictError(f"the outputs of {folder.name} are not in their place: {why}", hint=hint)
 
 
 def delete_runs(

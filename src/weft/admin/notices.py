@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -25,8 +26,11 @@ _SECRET_NAME: Final = late_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SCHEME: Final = late_pattern(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def valid_notify(text: str) -> str:
-    """Return the setting for notices: a URL of http or https, `secret:NAME`, or a command. UsageError: it is none."""
+def valid_notify(text: str, folder: Path) -> str:
+    """Return the setting for notices: a URL of http or https, `secret:NAME`, or a command. UsageError: it is none.
+
+    A relative path of a command begins at `folder`.
+    """
     if len(text) > _MOST or not text.isprintable():
         raise UsageError(f"notify must be one line of at most {_MOST} characters")
     if text.startswith(SECRET):
@@ -35,7 +39,9 @@ def valid_notify(text: str) -> str:
     elif _SCHEME.match(text):
         _checked_url(text)
     elif text:
-        _words(text)
+        program, *arguments = _words(text)
+        if "/" in program:
+            return shlex.join([str(folder.absolute() / Path(program).expanduser()), *arguments])
     return text
 
 

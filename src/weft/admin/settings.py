@@ -312,7 +312,7 @@ def _text(value: object, shown: str, _: Path) -> str:
     return value
 
 
-def _notify(value: object, shown: str, _: Path) -> str:
+def _notify(value: object, shown: str, base: Path) -> str:
     from weft.admin.notices import valid_notify  # few settings have it
 
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
@@ -320,7 +320,7 @@ def _notify(value: object, shown: str, _: Path) -> str:
     if not isinstance(value, str):
         raise wrong(shown, value, "a URL, a command, or the list of its words")
     try:
-        return valid_notify(value)
+        return valid_notify(value, base)
     except UsageError as error:
         raise UsageError(f"{shown}: {error.message}", hint=error.hint) from None
 

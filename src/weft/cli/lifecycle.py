@@ -70,12 +70,12 @@ def scale(run: str, /, *counts: str, as_json: AsJson = False, where: Where, cont
         context.say(f"{found} has {', '.join(same)} already: nothing changes")
 
 
-def delete(*runs: str, as_json: AsJson = False, where: Where, context: Given) -> None:
+def delete(*runs: str, force: bool = False, as_json: AsJson = False, where: Where, context: Given) -> None:
     """Delete ended runs: their outputs, logs and records. Results in the cache stay."""
     if not runs:
         raise UsageError("no run is named", hint="List them: weft ls")
     deleted = []
-    for run in service_of(context, where).delete(runs, note=_noted(context)):
+    for run in service_of(context, where).delete(runs, force=force, note=_noted(context)):
         deleted.append(run)
         if not as_json:
             context.say(f"deleted {run}")

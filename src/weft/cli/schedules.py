@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from weft.admin.cron import zone_of
 from weft.cli.arguments import (
     AsJson,
     Given,
@@ -56,13 +57,14 @@ class ScheduleOptions(Struct, frozen=True):
         """Return the schedule of a file. UsageError: an option is no time."""
         from weft.store.schedules import PipelineSchedule
 
+        zone = zone_of(self.cron, self.zone)
         return PipelineSchedule(
             name=name,
             file=str(file.absolute()),
             cron=self.cron,
             zone=self.zone,
-            start_at=_future(self.start_at, "--start", now),
-            end_at=_future(self.end_at, "--end", now),
+            start_at=_future(self.start_at, "--start", now, zone),
+            end_at=_future(self.end_at, "--end", now, zone),
             concurrency=self.concurrency,
             policy=self.policy,
             catchup=not self.no_catchup,
@@ -105,7 +107,7 @@ def create(
     if as_json:
         print_json(context.out, "weft.schedule/1", schedule=_document(schedule))
         return
-    context.say(f"{schedule.name} runs first at {moment(first)}")
+    context.say(f"{schedule.name} runs first at {_moment(first, _zone(schedule))}")
     if not service.is_up():
         context.say("nothing fires it yet: start `weft up`")
 
@@ -122,7 +124,13 @@ def ls(*, as_json: AsJson = False, where: Where, context: Given) -> None:
         print_json(context.out, "weft.schedules/1", schedules=documents, up=service.is_up())
         return
     rows = [
-        (one.name, one.state, one_line(one.cron, 60), ", ".join(map(moment, times)), _became(last))
+        (
+            one.name,
+            one.state,
+            one_line(one.cron, 60),
+            ", ".join(_moment(time, _zone(one)) for time in times),
+            _became(last, _zone(one)),
+        )
         for (one, last), times in zip(found, coming, strict=True)
     ]
     print_table(context.console(), ("NAME", "STATE", "CRON", "NEXT", "LAST"), rows)
@@ -150,13 +158,14 @@ def show(
         times = [{**as_dict(one), "due": iso(one.due), "at": iso(one.at)} for one in firings]
         print_json(context.out, "weft.schedule/1", schedule=_document(schedule), times=times)
         return
+    zone = _zone(schedule)
     head = {
         "schedule": schedule.name,
         "state": schedule.state,
         "file": schedule.file,
         "cron": f"{schedule.cron} {schedule.zone}".strip(),
-        "from": moment(schedule.start_at),
-        "until": moment(schedule.end_at),
+        "from": _moment(schedule.start_at, zone),
+        "until": _moment(schedule.end_at, zone),
         "at a time": _at_a_time(schedule),
         "missed": "times without `weft up` " + ("run later, oldest first" if schedule.catchup else "are skipped"),
         "expires": f"a run that cannot begin within {duration(schedule.expire_s)} is skipped"
@@ -164,14 +173,14 @@ def show(
         else "",
         "parameters": " ".join(_parameters(schedule)),
         "options": shlex.join(_options(schedule)),
-        "next": ", ".join(map(moment, coming)),
+        "next": ", ".join(_moment(time, zone) for time in coming),
     }
     for key, value in head.items():
         if value:
             context.out.write(f"{key:11}{one_line(value, 500)}\n")
     if firings:
         context.out.write("\n")
-    rows = [(moment(one.due), one.state, one.run, one_line(one.message, 200)) for one in firings]
+    rows = [(_moment(one.due, zone), one.state, one.run, one_line(one.message, 200)) for one in firings]
     print_table(context.console(), ("DUE", "STATE", "RUN", "MESSAGE"), rows)
 
 
@@ -240,23 +249,33 @@ def _pairs(schedule: PipelineSchedule) -> int:
     return next((at for at, word in enumerate(schedule.words[::2]) if word != "-p"), (len(schedule.words) + 1) // 2)
 
 
-def _future(text: str | None, option: str, now: float) -> float | None:
+def _zone(schedule: PipelineSchedule) -> tzinfo:
+    return zone_of(schedule.cron, schedule.zone)
+
+
+def _moment(time: float | None, zone: tzinfo) -> str:
+    """Return a time as text in a zone, with the name of the zone at that time."""
+    return moment(time, zone, "%Y-%m-%d %H:%M:%S %Z")
+
+
+def _future(text: str | None, option: str, now: float, zone: tzinfo) -> float | None:
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text).timestamp()  # a time without a zone is local
+        given = datetime.fromisoformat(text)
+        found = (given if given.tzinfo else given.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"{option} is {text[:40]!r}; it must be a time", hint="Such as 2030-01-31T08:00") from None
     if found <= now:
-        raise UsageError(f"{option} is {moment(found)}, which has passed")
+        raise UsageError(f"{option} is {_moment(found, zone)}, which has passed")
     return found
 
 
-def _became(last: Firing | None) -> str:
+def _became(last: Firing | None, zone: tzinfo) -> str:
     if last is None:
         return ""
     outcome = last.message.partition(":")[0] if last.run else last.state
-    return f"{last.run} {outcome}".strip() + f" ({moment(last.due)})"
+    return f"{last.run} {outcome}".strip() + f" ({_moment(last.due, zone)})"
 
 
 def _document(schedule: PipelineSchedule) -> dict[str, Any]:

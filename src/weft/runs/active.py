@@ -383,11 +383,16 @@ class ActiveRun:
                 self.run.cancel_task(row.id, index, reason)
 
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
-        """Cancel the run; with `force` its final vertices too. ConflictError: only final vertices still run."""
+        """Cancel the run; with `force` its final vertices too. One that is being suspended is cancelled instead.
+
+        ConflictError: only final vertices still run, or the run is suspended already.
+        """
         if self._ending and not force:
             words = self.spec.projection.final
             raise ConflictError(f"only {words} still runs; a cancel does not end it", hint="Add --force to end it.")
         self.run.cancel(reason, force=force)
+        if self.run.job.draining:
+            raise ConflictError(f"{self.name} is suspended already", hint=f"Go on with it: weft resume {self.name}")
 
     def suspend(self, *, now: bool = False) -> None:
         """Start no more tasks, and release the run when all running tasks have ended; with `now` they are stopped.

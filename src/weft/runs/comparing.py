@@ -12,6 +12,7 @@ from weft.runs.explaining import journal_facts
 from weft.runs.reports.facts import metrics_of
 from weft.runtime.cache import read_decisions
 from weft.store.digests import ABSENT, Digester
+from weft.store.opened import OPENED
 from weft.store.state import read_description
 
 if TYPE_CHECKING:
@@ -242,7 +243,10 @@ def _causes(name: str, first: _Side, second: _Side, cache: ResultCache) -> list[
     tasks = [first.tasks.get(name, {}), second.tasks.get(name, {})]
     for number in sorted(tasks[0].keys() & tasks[1].keys())[:_MOST_ITEMS]:
         of = f"{item_name(name, number)}: " if len(tasks[0]) > 1 else ""
-        more = _differences(_own(tasks[0][number]), _own(tasks[1][number]), cache)
+        one, two = (_own(asked[number]) for asked in tasks)
+        if not (_opened(one) and _opened(two)):  # one was asked for before it ran, when nobody knew what it would open
+            one, two = ({name: own[name] for name in own.keys() - _opened(own)} for own in (one, two))
+        more = _differences(one, two, cache)
         found |= dict.fromkeys(f"{of}{text}" for text in more if text not in found)
     return list(found)[:_MOST_CAUSES]
 
@@ -252,6 +256,11 @@ def _own(leaves: Mapping[str, str]) -> dict[str, str]:
     return {
         name: text for name, text in leaves.items() if not name.startswith("input ") or name.startswith("input name")
     }
+
+
+def _opened(leaves: Mapping[str, str]) -> set[str]:
+    """Return the names of the inputs of a task that are known only after it ran."""
+    return {name for name in leaves if name.startswith(OPENED)}
 
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str], cache: ResultCache) -> list[str]:

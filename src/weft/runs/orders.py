@@ -66,7 +66,10 @@ def refuse_ended(found: RunRecord) -> None:
     """Raise ConflictError if a run takes no order: it has ended, or is suspended."""
     if found.state in (SUSPENDED, INTERRUPTED):
         word = "is suspended already" if found.state == SUSPENDED else "was interrupted"
-        raise ConflictError(f"{found.id} {word}: nothing of it runs", hint=f"Go on with it: weft resume {found.id}")
+        raise ConflictError(
+            f"{found.id} {word}: nothing of it runs",
+            hint=f"Go on with it: weft resume {found.id} (it can be cancelled then)",
+        )
     if found.state not in ACTIVE:
         raise ConflictError(f"{found.id} has ended already: {found.state}", hint=f"Look at it: weft show {found.id}")
 

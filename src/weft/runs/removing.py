@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from weft.admin.deleting import delete_runs, refuse_live
+from weft.admin.deleting import delete_runs, refuse_away, refuse_live, why_away
 from weft.model.errors import UsageError, WeftError
 from weft.runs.listing import by_end, end_of, is_part, list_runs, open_catalog
 from weft.runs.records import INTERRUPTED, SUSPENDED
@@ -24,14 +24,19 @@ ENDED: Final = ("succeeded", "failed", "terminated", *RESUMABLE)
 """The states of prunable runs; the last two only on request, because such runs can be resumed."""
 
 
-def delete_all(root: StateRoot, folders: Iterable[Path], note: Callable[[str], None]) -> Iterator[str]:
+def delete_all(
+    root: StateRoot, folders: Iterable[Path], note: Callable[[str], None], *, force: bool = False
+) -> Iterator[str]:
     """Delete ended runs, and yield the id of each; `note` reports what stays.
 
-    ConflictError: one is active, and none is deleted.
+    ConflictError: one is active, or the outputs of one are not in their place and `force` is not given; none is
+    deleted.
     """
     wanted = list(dict.fromkeys(folders))
     for folder in wanted:
         refuse_live(folder)
+        if not force:
+            refuse_away(folder)
     open_catalog(root).list(limit=None)  # a damaged index is made again
     return delete_runs(root, wanted, note)
 
@@ -41,6 +46,22 @@ def prune(root: StateRoot, rows: Iterable[RunRow], note: Callable[[str], None]) 
     known = {row.id: row for row in rows}
     for run in delete_runs(root, [root.folder(run) for run in known], note):
         yield known[run]
+
+
+def in_place(root: StateRoot, rows: Iterable[RunRow], note: Callable[[str], None]) -> list[RunRow]:
+    """Return the rows of the runs whose outputs are in their place; `note` reports the others."""
+    found, away = [], defaultdict(list)
+    for row in rows:
+        if why := why_away(root.folder(row.id)):
+            away[why].append(row.id)
+        else:
+            found.append(row)
+    for why, runs in away.items():
+        note(
+            f"{', '.join(runs)} cannot be deleted, because the outputs are not in their place: {why}. Mount the disk "
+            f"with them again. If they are gone: weft delete --force {' '.join(runs)}"
+        )
+    return found
 
 
 def prunable(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from weft.admin.cron import parse
+from weft.admin.cron import parse, zone_of
 from weft.admin.scheduling import POLICIES, stop_schedule
 from weft.model.errors import ConflictError, UsageError
 from weft.runs.listing import outcome_of
@@ -48,7 +48,8 @@ class ScheduleService:
         schedule = replace(schedule, created_at=now, seen=now if begin is None else begin - 0.5)
         first = next(parse(schedule.cron, schedule.zone).since(schedule.seen))
         if schedule.end_at is not None and first > schedule.end_at:
-            when = datetime.fromtimestamp(first, UTC).astimezone().replace(tzinfo=None).isoformat(" ", "seconds")
+            zone = zone_of(schedule.cron, schedule.zone)
+            when = datetime.fromtimestamp(first, zone).strftime("%Y-%m-%d %H:%M:%S %Z")
             raise UsageError(f"it would never run: its first time, {when}, comes after its end")
         self._state.prepare()
         self.database.add(schedule)

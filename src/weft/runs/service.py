@@ -573,17 +573,20 @@ class RunService:
 
     # ------------------------------------------------------------------------------------------------- the state folder
 
-    def delete(self, runs: Iterable[str], *, note: Callable[[str], None] = lambda _: None) -> Iterator[str]:
+    def delete(
+        self, runs: Iterable[str], *, force: bool = False, note: Callable[[str], None] = lambda _: None
+    ) -> Iterator[str]:
         """Delete ended runs, and yield the id of each; `note` reports what stays.
 
-        ConflictError: one is active, or may be, and none is deleted.
+        ConflictError: one is active, or may be, or the disk with the outputs of one is not there and `force` is not
+        given; none is deleted.
         """
         from weft.runs.removing import delete_all
 
         folders = [self.find(run) for run in runs]
         for folder in folders:
             self._follower.check_known(folder)
-        return delete_all(self.state, folders, note)
+        return delete_all(self.state, folders, note, force=force)
 
     def prune(
         self,
@@ -601,10 +604,11 @@ class RunService:
 
         The newest are those that ended last. Of each pipeline the newest `keep_last` stay, the newest whole one that
         has succeeded, and the one that the link to the last outputs leads to; points of sweeps do not count. Runs with
-        the tag `keep` stay, and the run `spared`. `older_than` is in seconds. With `dry_run` nothing is deleted; `note`
-        reports what stays. UsageError: no option bounds age or number.
+        the tag `keep` stay, the run `spared`, and those whose disk with outputs is not there. `older_than` is in
+        seconds. With `dry_run` nothing is deleted; `note` reports what stays. UsageError: no option bounds age or
+        number.
         """
-        from weft.runs.removing import prunable, prune
+        from weft.runs.removing import in_place, prunable, prune
 
         self._follower.look_at_all(self.state)
         if not dry_run:
@@ -619,6 +623,7 @@ class RunService:
             state=state,
             spared=spared,
         )
+        rows = in_place(self.state, rows, note)
         return iter(rows) if dry_run else prune(self.state, rows, note)
 
     def expire(self) -> list[str]:

@@ -152,6 +152,7 @@ class JobRun:
         "cache",
         "crash",
         "draining",
+        "dropped",
         "durable",
         "finished",
         "first",
@@ -220,6 +221,7 @@ class JobRun:
         self.crash: BaseException | None = None
         self.given_up = False  # it failed outside of its master
         self.draining = False  # nothing of it starts any more: it ends with its last lease
+        self.dropped: Sequence[Command] = ()  # the starts that its master has ordered since then
         self.logs = ""  # the folder for the output of its tasks, if that is kept
         self.origins: dict[str, Any] = NOTHING  # see `Job`
         self.priority = 0  # higher ones get workers first

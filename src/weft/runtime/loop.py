@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -44,9 +44,11 @@ from weft.engine.events import (
     ClockSet,
     Done,
     Event,
+    Failed,
     FinishRequested,
     IdleTick,
     JobSubmitted,
+    Miss,
     Offered,
     OutputLost,
     Requested,
@@ -102,6 +104,15 @@ _STARTS = frozenset({Launch, LaunchEach, Probe, Acquire})
 """Commands that start work; a suspended job drops them."""
 NO_TIMER = -1
 """A timer without a meaning for the master: it only makes a tick."""
+
+
+def _never_started(starts: Sequence[Command], now: float, reason: str) -> Iterator[Event]:
+    """Yield the events that answer commands which nobody has carried out, after a cancel."""
+    for command in single_launches([*starts]):
+        if isinstance(command, Launch):
+            yield Failed(now, command.lease, command.lo, command.vertex, command.lo, Failure.STOPPED, reason)
+        elif isinstance(command, Probe):
+            yield Miss(now, command.vertex, command.index)
 
 
 def _listener_error(listener: object, error: Exception) -> UsageError:
@@ -219,6 +230,22 @@ class Loop:
     def cancel(self, job: JobRun, reason: str, *, force: bool = False) -> None:
         """Request the cancellation of a job; with `force` its final vertices do not run either."""
         self.post(job.id, CancelRequested(self.clock.now(), reason, force))
+
+    def cancel_for_user(self, job: JobRun, reason: str, *, force: bool = False) -> None:
+        """Cancel a job as `cancel` does; one that is being suspended is cancelled instead.
+
+        What its master has ordered since the suspension has never started, and counts as stopped.
+        """
+        with self._lock:
+            now = self.clock.now()
+            events: list[Event] = [CancelRequested(now, reason, force)]
+            if job.outcome is None and job.draining:
+                events += _never_started(job.dropped, now, reason)
+                job.draining, job.dropped = False, ()
+                if not self._alone:
+                    self._rank(job)
+            self._queue.append((job.id, tuple(events)))
+        self.drain()
 
     def cancel_tasks(self, job: JobRun, vertex: str, lo: int, hi: int, reason: str) -> None:
         """Request the cancellation of tasks `lo:hi` of a vertex."""
@@ -412,6 +439,7 @@ class Loop:
             self._crashed(job, error)
             return
         if job.draining:
+            job.dropped = [*job.dropped, *(command for command in ahead if type(command) in _STARTS)]
             ahead, commands = (
                 [command for command in some if type(command) not in _STARTS] for some in (ahead, commands)
             )

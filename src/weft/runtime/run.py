@@ -200,9 +200,10 @@ class Run:
     def cancel(self, reason: str = "cancelled", *, force: bool = False) -> None:
         """Request a cancellation, which is complete when `wait` returns.
 
-        Final vertices still run, unless the run is cancelled a second time or with `force`.
+        Final vertices still run, unless the run is cancelled a second time or with `force`. A run that is being
+        suspended is cancelled instead.
         """
-        self._session.loop.cancel(self._job, text("reason", reason), force=bool(truth("force", force)))
+        self._session.loop.cancel_for_user(self._job, text("reason", reason), force=bool(truth("force", force)))
 
     def cancel_task(self, node: Any, index: int, reason: str = "cancelled by its user") -> None:
         """Request the cancellation of one task; `index` counts from 0.

@@ -20,6 +20,8 @@ _MOST_FILES: Final = 3
 _SHOWN: Final = 80
 _DIGESTED: Final = {"query": "the text of the query", "packages": "what its packages are made of ({})"}
 """The words for leaves that are digests of a text, by the first word of their names."""
+_FILES: Final = ("read", "looked", "wrote")
+"""The first words of the names of leaves that are files which a step has opened."""
 _ORDER: Final = (
     "parameter ",
     "environment ",
@@ -55,12 +57,7 @@ def tell_differences(old: Mapping[str, str], new: Mapping[str, str], tree: Calla
 
 def _differences(name: str, old: str | None, new: str | None, tree: Callable[[str], bytes]) -> Iterator[str]:
     kind = name.split(" ", 1)[0]
-    if (
-        kind in ("input", "file", "read", "looked", "wrote")
-        and not name.startswith("input name")
-        and old is not None
-        and new is not None
-    ):
+    if kind in ("input", "file", *_FILES) and not name.startswith("input name") and old is not None and new is not None:
         what = name.removeprefix("file ").removeprefix(READ).removeprefix(LOOKED)
         if endings := endings_of(old):
             what = f"the names {', '.join(f'*{ending}' for ending in endings)} in {what}"
@@ -126,7 +123,7 @@ def _leaf_difference(name: str, old: str | None, new: str | None) -> str:
             return f"{name} changed"
     if old is None:
         text = new or ""
-        silent = kind in ("input", "output", "file", "code", *_DIGESTED) or text.startswith(DIGEST)
+        silent = kind in ("input", "output", "file", "code", *_FILES, *_DIGESTED) or text.startswith(DIGEST)
         return f"{name} was added" + ("" if silent else f": {shortened(text)}")
     if new is None:
         return f"{name} was removed"

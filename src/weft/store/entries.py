@@ -347,6 +347,10 @@ class CacheIndex:
             {"pipeline": pipeline, "step": step},
         )
 
+    def near_elsewhere(self, step: str) -> list[Entry]:
+        """Return the newest results of the steps of this name in all pipelines, newest first."""
+        return self._entries(f"WHERE step = :step ORDER BY completed DESC LIMIT {_NEAR}", {"step": step})
+
     def of_run(self, pipeline: str, run: str) -> list[Entry]:
         """Return the results that a run of the pipeline has used, and those that runs of its name have made."""
         return self._entries(

@@ -52,6 +52,10 @@ CLOCK_SLACK_S: Final = 2.0
 """Clocks of one network differ by less, so a record of a later time than this was made before a clock was set back."""
 _TEXTS: Final = ("command", "option ")
 """The beginnings of the leaves known beforehand that are texts in which code may stand."""
+_RUNS: Final = ("command", "kind", "option function")
+"""The leaves known beforehand that say what a step runs; parameters change the first."""
+_PARAMETER: Final = "parameter "
+_DECLARED: Final = (_PARAMETER, "input name ", "output name ")
 _MOST_LOOPS: Final = 8
 _MOST_REPORTED: Final = 50
 
@@ -390,6 +394,8 @@ class ResultCache:
         exceed that of the newest results, so the one of the same item, and any of an earlier run, are among them.
         """
         near = self.index.near(recipe.pipeline, recipe.step)
+        if not near:  # runs of the pipeline may have had another name
+            near = [one for one in self.index.near_elsewhere(recipe.step) if _is_alike(one.leaves, recipe.static)]
         item = leaves.get(ITEM_LEAF)
         if item is None:
             return near
@@ -634,6 +640,16 @@ def expired(entry: Entry, now: float, end: float | None) -> str:
     if entry.completed > now + CLOCK_SLACK_S:
         return f"its result of {entry.run} may have expired: the clock was set back since it was made"
     return ""
+
+
+def _is_alike(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Whether a step of another pipeline seems to be the same one: what it declares has the same names, and it runs the
+    same, but for the values of its parameters.
+    """
+    given = [{name: text for name, text in own.items() if name.startswith(_PARAMETER)} for own in (old, new)]
+    names = [{name for name in own if name.startswith(_DECLARED)} for own in (old, new)]
+    runs = [[own.get(name) for name in _RUNS[0 if given[0] == given[1] else 1 :]] for own in (old, new)]
+    return names[0] == names[1] and runs[0] == runs[1]
 
 
 def _key_of(static: str, leaves: Mapping[str, str], dynamic: Mapping[str, str]) -> Key:

@@ -418,7 +418,12 @@ def owns_root(folder: Path, description: Mapping[str, Any]) -> bool:
         return False
     if is_inside(root, project_of(folder.parent.parent)):
         return True
-    return not is_copied(folder, description) and os.stat(root).st_ino == description.get(_ROOT_INODE)
+    return not is_copied(folder, description) and is_first_root(description)
+
+
+def is_first_root(description: Mapping[str, Any]) -> bool:
+    """Whether the file system of a run, an existing folder, is the very one that the run began with."""
+    return os.stat(str(description.get(ROOT))).st_ino == description.get(_ROOT_INODE)
 
 
 def check_trusted(folder: Path, name: str) -> None:

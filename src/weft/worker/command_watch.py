@@ -37,6 +37,8 @@ SETTLING_S = 0.2
 """The seconds in which processes end that end with their command, such as `tee` behind it."""
 KILLING_S = 5.0
 """Seconds that SIGKILL may take before the guardian gives up on a process that hangs in the kernel."""
+GUARDIAN_MAIN = b"from weft.worker import guardian; guardian.main()"
+"""The end of the program of all guardians (`weft.operators.guardians`), by which the process table shows them."""
 STOPPED = b"\n[weft] process %d was stopped by signal %d, and waits for kill -CONT %d\n"
 RSS_BYTES = 1024 if LINUX else 1
 """The bytes of a unit of `ru_maxrss`."""
@@ -204,10 +206,28 @@ class CommandWatch:
         return bool(text)
 
     def _ask_to_end(self, rows: list[ProcessRow]) -> None:
+        """Send SIGTERM to processes, parents first, once to each.
+
+        Guardians of another owner, and what is below them, are left to that owner, which gets the signal itself: a run
+        that the command has begun would fail if its steps ended before it was cancelled.
+        """
+        others: set[int] = set()
         for row in rows:
-            if row.alive and (row.pid, row.start) not in self.asked:
+            if row.parent in others or self._has_another_owner(row.pid):
+                others.add(row.pid)
+            elif row.alive and (row.pid, row.start) not in self.asked:
                 self.asked.add((row.pid, row.start))
                 send_signal(row, signal.SIGTERM)
+
+    def _has_another_owner(self, pid: int) -> bool:
+        """Whether a process is a guardian that another process than the owner of this one has started."""
+        if not LINUX or pid == self.command:
+            return False
+        try:
+            own, words = (read_whole_file(f"/proc/{one}/cmdline") for one in ("self", pid))
+        except OSError:
+            return False
+        return GUARDIAN_MAIN in words and words != own
 
     def _ask_elsewhere(self) -> None:
         """Start the command that asks this one to end; its end is waited for like that of all children."""

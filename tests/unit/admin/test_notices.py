@@ -73,9 +73,9 @@ def no_secret(name: str) -> str:
         "x" * 3000,
     ],
 )
-def test_what_cannot_receive_notices_is_refused(text):
+def test_what_cannot_receive_notices_is_refused(text, tmp_path):
     with pytest.raises(UsageError):
-        valid_notify(text)
+        valid_notify(text, tmp_path)
 
 
 def test_the_setting_is_a_text_or_the_words_of_a_command(tmp_path):

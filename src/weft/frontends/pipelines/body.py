@@ -473,11 +473,14 @@ def read_list(paths: list[str], owner: str, name: str) -> list[Any]:
             hint="Write a list there, such as [1, 2, 3].",
         )
     for number, item in enumerate(found):
+        if isinstance(item, dict):
+            found[number] = item = json.dumps(item, ensure_ascii=False)
         try:
             check_value(item)
         except ValueError as error:
             what = f"item {number} of the list in {paths[0]}, {show(json.dumps(item)[:200])}, {error}"
-            raise TaskError(f"{owner} cannot loop over its input {name}: {what}", task=owner) from None
+            hint = "Items are texts, numbers, objects, and lists of texts, numbers and lists."
+            raise TaskError(f"{owner} cannot loop over its input {name}: {what}", task=owner, hint=hint) from None
     return found
 
 

@@ -38,7 +38,7 @@ from weft.frontends.pipelines.extras import RESOURCES
 from weft.frontends.pipelines.kinds import STEP_KINDS
 from weft.frontends.pipelines.locating import located
 from weft.frontends.pipelines.parameters import check_value, convert, number_from_text
-from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find
+from weft.frontends.pipelines.templates import LOOP_ARGUMENT, PARENT, find, whole
 from weft.frontends.pipelines.trees import MapBuilder, shown
 from weft.model.errors import DefinitionError, UsageError
 from weft.model.patterns import late_pattern
@@ -311,7 +311,31 @@ class ComponentBuilder:
                 known = [f"{value._component.name}.{one}" for one in value._component.outputs]
                 hint = f"Name the output: {choices(known)}"
             raise DefinitionError(f"{component.where}: input {name} of {component.name} is {value!r}", hint=hint)
+        step = component.declared
+        one_path = isinstance(step, StepFunction) and not step.shell and not step.signature.inputs[name]
+        if one_path and (looping := value.scope.looping(value.owner, value.name)):
+            message = f"{component.where}: input {name} of {component.name} is all that the items of {looping} make"
+            hint = f"Annotate {name} as list[weft.Input] in the function of the step, however many items there are."
+            raise DefinitionError(message, hint=hint)
         component.inputs[name] = self._template(component, value)
+
+    def looping(self, owner: str, name: str) -> str:
+        """Return the component whose items make an artifact of this family, which is that of all of them; "" if one
+        execution makes it.
+        """
+        if owner == PARENT:
+            assert self.parent is not None
+            assert self.component is not None
+            family, text = self.parent, self.component.inputs[name]
+        else:
+            component = self.members[owner] if owner in self.members else self.last[owner]
+            if component.loop is not None:
+                return component.name
+            if component.inner is None:
+                return ""
+            family, text = component.inner, component.outputs[name]
+        reference = whole(text)
+        return "" if reference is None else family.looping(reference.step, reference.name)
 
     def _parameter(self, component: _Component, name: str, value: Any, kind: str, defaults: Mapping[str, Any]) -> None:
         where = f"{component.where}: parameter {name} of {component.name}"

@@ -228,6 +228,10 @@ class EnclosingBuilder(Protocol):
         """Register a deferred value and return its number."""
         ...
 
+    def looping(self, owner: str, name: str) -> str:
+        """Return the component whose items make an artifact together; "" if one execution makes it."""
+        ...
+
 
 CURRENT: Final[ContextVar[EnclosingBuilder | None]] = ContextVar("weft pipeline", default=None)
 """The pipeline or dag that calls of steps and pipelines are added to; None: calls run the function."""

@@ -181,7 +181,63 @@ def optional(one: weft.Input, other: weft.Input | None = None, size: int | None 
     """Take what is there."""
 
 
+@weft.step
+def total(part: weft.Input, parts: list[weft.Input], sizes: weft.Input | None = None):
+    """Take one file, and any number."""
+
+
 class TestLoopsAndConditions:
+    @pytest.mark.parametrize("items", [[1], [1, 2]])
+    def test_all_that_a_loop_makes_is_no_single_input(self, items):
+        @weft.pipeline
+        def counted():
+            return make(weft.each(items)).out
+
+        @weft.pipeline
+        def reading(files):
+            total(files, files)
+
+        @weft.pipeline
+        def repeated(count):
+            return make(count).out
+
+        def fits():
+            made = make(weft.each(items))
+            head(made.out)
+            join(made.out)
+            total(make().out, made.out)
+
+        def direct():
+            made = make(weft.each(items))
+            total(made.out, made.out)
+
+        def optional():
+            made = make()
+            total(made.out, made.out, make(weft.each(items)).out)
+
+        def inside():
+            total(counted().out, make().out)
+
+        def handed_in():
+            reading(make(weft.each(items)).out)
+
+        def around():
+            total(repeated(weft.each(items)).out, make().out)
+
+        assert len(described(fits)["entry_points"]) == 5
+        for build, name, loop in (
+            (direct, "part", "make"),
+            (optional, "sizes", "make2"),
+            (inside, "part", "make"),
+            (handed_in, "part", "make"),
+            (around, "part", "repeated"),
+        ):
+            with pytest.raises(DefinitionError) as error:
+                described(build)
+            said = f": input {name} of total is all that the items of {loop} make\nAnnotate {name} as list[weft.Input]"
+            assert said in str(error.value)
+            assert str(error.value).startswith(f"{HERE}:")
+
     def test_an_argument_goes_over_a_list(self):
         def trial():
             made = make()
