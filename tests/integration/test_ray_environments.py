@@ -93,7 +93,7 @@ def test_packages_are_installed_at_each_node_of_a_cluster_to_try_with(tmp_path):
     """Nodes that share a folder would remove each other's half of the environment."""
     needs = tmp_path / "needs.txt"
     needs.write_text(f"{wheel(tmp_path)}\n")
-    said = run("used", [{"requirements": str(needs)}], tmp_path, "run_cluster(2, 1)")
+    said = run("used", [{"requirements": str(needs)}], tmp_path, "run_cluster(2, 1)", pip=True)
     assert "VALUE (42, " in said.stdout, said.stdout + said.stderr
 
 
