@@ -222,3 +222,13 @@ def test_a_store_is_filled_later(tmp_path):
     later.compute()
     with xr.open_zarr(path) as found:
         xr.testing.assert_equal(found.load(), made)
+
+
+def test_weighted_means_over_two_axes_are_those_of_xarray():
+    lat, lon = np.linspace(-80, 80, 5), np.arange(0, 360, 30)
+    field = xr.DataArray(RNG.random((3, 5, 12)), {"lat": lat, "lon": lon}, ("time", "lat", "lon"))
+    field[1, 2, 3] = np.nan
+    weights = np.cos(np.deg2rad(field["lat"]))
+    wanted = field.weighted(weights).mean(["lat", "lon"])
+    found = field.chunk({"time": 1, "lon": 5}, chunked_array_type="weft").weighted(weights).mean(["lat", "lon"])
+    np.testing.assert_allclose(found, wanted, 1e-12)

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 def einsum(subscripts: Any, *operands: Any, dtype: DTypeLike = None, casting: Any = "safe", order: str = "K") -> Tensor:
     """Return sums of products in Einstein's notation, two operands at a time, in the order that is cheapest.
 
-    They are computed in `dtype`. Subscripts may be numbers too: `einsum(x, [0, 1], y, [1, 2], [0, 2])`. ValueError: the
-    subscripts do not fit. TypeError: `casting` does not allow the type.
+    They are computed in `dtype`, by default that of the product of all operands, as NumPy does. Subscripts may be
+    numbers too: `einsum(x, [0, 1], y, [1, 2], [0, 2])`. ValueError: the subscripts do not fit. TypeError: `casting`
+    does not allow the type.
     """
     if not isinstance(subscripts, str):
         subscripts, operands = _lettered((subscripts, *operands))
     arrays = [as_tensor(one) for one in operands]
-    if dtype is not None:
-        arrays = [one.astype(dtype, casting=casting) for one in arrays]
+    if dtype is None and arrays:
+        dtype = np.result_type(*[one.dtype for one in arrays])
+    arrays = [one if one.dtype == dtype else one.astype(dtype, casting=casting) for one in arrays]
     return _summed(subscripts, arrays).ordered(order)
 
 
