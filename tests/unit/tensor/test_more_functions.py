@@ -126,6 +126,13 @@ def test_polynomials_are_fitted(words):
         wt.polyfit(x, y, -1)
 
 
+@pytest.mark.parametrize("dtype", ["?", "u1", "i1", "f2"])
+def test_weights_of_a_histogram_are_added_up_in_float64(dtype, session):
+    x, weights = np.tile(np.arange(4), 300), np.full(1200, 100).astype(dtype)
+    counts, _ = wt.histogram(cut(x, 500), bins=4, weights=weights).fetch(session)
+    np.testing.assert_array_equal(counts, [300.0 * weights[0]] * 4 if dtype == "?" else [30_000.0] * 4)
+
+
 def test_histograms_of_many_points_are_added_up():
     points = np.random.default_rng(1).random((3000, 2))
     weights = np.random.default_rng(2).random(3000)

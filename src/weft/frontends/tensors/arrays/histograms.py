@@ -65,7 +65,7 @@ def histogram(
         if by.shape != flat.shape:
             raise ValueError("weights should have the same shape as a.")
         dtype = np.result_type(by.dtype, FLOAT)
-        inputs.append(by.rechunk((node.grid[0].lengths(),)).node)
+        inputs.append(by.astype(dtype).rechunk((node.grid[0].lengths(),)).node)
     n = len(edges) - 1
     grid = (Cut.even(node.grid[0].n * n, n),)
     part = call(_histogram, inputs, grid, dtype, name="histogram", edges=tuple(edges.tolist()))
