@@ -8,11 +8,13 @@ import sys
 import threading
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 import weft
+import weft.tensor
 from tests.integration.places import until
 from weft.model.errors import (
     ConflictError,
@@ -199,6 +201,15 @@ def test_a_query_tells_what_failed_though_its_reader_was_only_interrupted(read, 
         right = context.sql("SELECT i + 199999 AS i FROM range(2) t(i)")
         with pytest.raises(weft.SqlError, match="DuckDB ended the query and did not tell why"):
             read(right, context, tmp_path / "place")
+
+
+def test_a_query_is_an_array_of_rows_and_columns():
+    with weft.SqlContext() as context:
+        query = context.sql("SELECT i, i / 2 AS half FROM range(3) t(i) ORDER BY i")
+        wanted = [[0.0, 0.0], [1.0, 0.5], [2.0, 1.0]]
+        assert np.asarray(query).tolist() == wanted
+        assert weft.tensor.asarray(query).fetch().tolist() == wanted
+        assert np.asarray(query, dtype="f4").dtype == "f4"
 
 
 class Interrupted:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from duckdb.sqltypes import DuckDBPyType
+    from numpy.typing import NDArray
 
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.stages import QueryPlan
@@ -360,6 +361,11 @@ class Query:
                 raise SqlError(
                     f"column {name} is {of}: {who} no such type", hint=f"Cast it: {identifier(name)}::VARCHAR."
                 )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the rows as an array of two axes, in the common type of the columns, as NumPy asks for."""
+        found: NDArray[Any] = self.arrow().__array__(dtype)
+        return found
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values."""

@@ -364,7 +364,8 @@ class EngineSession:
     def abandon(self, job: JobRun) -> None:
         """Drop a job, now or at its end: nothing refers to its run any more. Safe in a finalizer."""
         if self._shelf.closed:
-            if os.getpid() == self._process and not sys.is_finalizing():
+            # Modules may have lost their names by then.
+            if sys is not None and not sys.is_finalizing() and os.getpid() == self._process:
                 tell_unread(job)
             return
         self._abandoned.add(job.id)

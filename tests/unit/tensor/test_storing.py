@@ -639,6 +639,10 @@ def test_what_is_wrong_with_zarr_is_told(tmp_path, zarr):
     assert refused.value.hint == "Name one with dataset=: x"
     with pytest.raises(UsageError, match="is a group of Zarr") as refused:
         wt.to_zarr(path, wt.ones(3), region=(slice(0, 3),))
+    assert refused.value.hint == "Name one with dataset=: a/x"
+    zarr.create_group(str(tmp_path / "empty.zarr"))
+    with pytest.raises(UsageError, match="is a group of Zarr") as refused:
+        wt.from_zarr(tmp_path / "empty.zarr")
     assert refused.value.hint == "It has no arrays."
 
 

@@ -29,9 +29,8 @@ def einsum(subscripts: Any, *operands: Any, dtype: DTypeLike = None, casting: An
     if not isinstance(subscripts, str):
         subscripts, operands = _lettered((subscripts, *operands))
     arrays = [as_tensor(one) for one in operands]
-    if dtype is None and arrays:
-        dtype = np.result_type(*[one.dtype for one in arrays])
-    arrays = [one if one.dtype == dtype else one.astype(dtype, casting=casting) for one in arrays]
+    common = np.result_type(*[one.dtype for one in arrays]) if dtype is None and arrays else np.dtype(dtype)
+    arrays = [one if one.dtype == common else one.astype(common, casting=casting) for one in arrays]
     return _summed(subscripts, arrays).ordered(order)
 
 

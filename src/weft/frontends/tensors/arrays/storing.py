@@ -111,7 +111,8 @@ def _zarr_array(zarr: Any, path: Any, inner: str | None, mode: str) -> Any:
         raise NotFoundError(f"there is no Zarr array{f' {inner}' if inner else ''} in {path}: {error}") from None
     except ValueError:
         try:
-            names = sorted(zarr.open_group(store, path=inner, mode="r").array_keys())
+            members = zarr.open_group(store, path=inner, mode="r").members(max_depth=None)
+            names = sorted(name for name, one in members if isinstance(one, zarr.Array))
         except (FileNotFoundError, KeyError, ValueError):
             names = None
         if names is None:
