@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
@@ -349,3 +350,32 @@ def test_a_cancelled_run_says_how_to_go_on(tmp_path):
         with pytest.raises(RunCancelledError) as caught:
             run.result(DEADLINE_S)
     assert caught.value.hint == f"Go on with it: weft resume {RUN} --state-dir {tmp_path}"
+
+
+SAVING = """
+import os, signal, sys
+import numpy as np
+import weft.tensor as wt
+
+def doubled(chunk):
+    if chunk[0] == 60 and os.path.exists("FAIL"):
+        os.unlink("FAIL")
+        os.kill(int(os.environ["PROGRAM"]), signal.SIGKILL)
+    return chunk * 2
+
+if __name__ == "__main__":
+    os.environ["PROGRAM"] = str(os.getpid())
+    with wt.Session(backend=sys.argv[1], workers=2, durable="state"):
+        wt.save("x.npy", wt.map_blocks(doubled, wt.arange(100, chunk_size=20), dtype="i8"))
+"""
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_a_resumed_run_completes_the_file_that_its_program_saved(place, backend):
+    (place.folder / "program.py").write_text(SAVING)
+    assert place.python("program.py", backend).returncode == -signal.SIGKILL
+    assert not (place.folder / "x.npy").exists()
+    ended = place.weft("resume", RUN)
+    assert ended.returncode == 0, ended.stderr
+    assert np.load(place.folder / "x.npy").tolist() == list(range(0, 200, 2))
+    assert not list(place.folder.glob("*.part"))

@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import ceil, prod
 from operator import add
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -411,11 +412,20 @@ def save(path: Any, x: ArrayLike) -> None:
         raise NotFoundError(f"there is no folder {os.path.dirname(final)}") from None
     try:
         _take_room(draft, final)
-        execute(written(Tensor(node), NpyFile(draft, writable=True)))
-        os.replace(draft, final)
+        # The last task renames the file, so that a resumed run, which is without this process, does so too.
+        execute(written(Tensor(node), NpyFile(draft, writable=True), partial(_complete, draft, final)))
     finally:
         with suppress(FileNotFoundError):
             os.unlink(draft)
+
+
+def _complete(draft: str, final: str) -> None:
+    """Give a draft its name, unless an earlier attempt has done so."""
+    try:
+        os.replace(draft, final)
+    except FileNotFoundError:
+        if not os.path.exists(final):
+            raise
 
 
 def _take_room(draft: str, final: str) -> None:
