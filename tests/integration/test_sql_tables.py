@@ -212,6 +212,29 @@ def test_a_query_is_an_array_of_rows_and_columns():
         assert np.asarray(query, dtype="f4").dtype == "f4"
 
 
+@pytest.mark.parametrize("at", [1, 3_000])
+def test_a_word_for_missing_numbers_is_told(tmp_path, at):
+    rows = [f"{i},{i}.5,x{i}" for i in range(5_000)]
+    rows[at] = f"{at},NA,NA"
+    (tmp_path / "t.csv").write_text("i,v,s\n" + "\n".join(rows) + "\n")
+    with weft.SqlContext(allow=[str(tmp_path)]) as context:
+        with pytest.warns(UserWarning, match=r"table t: v of .*t\.csv is text, since 'NA' stands where") as told:
+            context.register("t", tmp_path / "t.csv")
+        assert context.sql("SELECT max(v) FROM t").rows() == [("NA",)]
+        (way,) = {str(one.message).partition("folder: ")[2] for one in told}
+        assert context.sql(f"SELECT max(v), count(v), count(s) {way}").rows() == [(4_999.5, 4_999, 4_999)]
+
+
+@pytest.mark.parametrize(
+    "text", ["v\n1\nNA\nabc\n", "v\nNA\nNA\n", "v\n1\nNA\n-\n", "v\nx\ny\n", f"v,w\n1,{'x' * 200_000}\nNA,y\n"]
+)
+def test_texts_that_are_no_numbers_are_not_told(tmp_path, text):
+    (tmp_path / "t.csv").write_text(text)
+    with weft.SqlContext() as context:
+        context.register("t", tmp_path / "t.csv")
+        assert len(context.sql("SELECT v FROM t").rows()) == text.count("\n") - 1
+
+
 class Interrupted:
     """The rows of a query whose reader is told that it was interrupted."""
 

@@ -9,7 +9,7 @@ import io
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeVar
@@ -39,7 +39,16 @@ EXACT: Final = 1 << 53
 """Up to here each integer is a DOUBLE."""
 _SEPARATORS: Final = ",;\t|"
 _SAMPLED: Final = 100
-"""The lines of a CSV file in which decimal commas are looked for."""
+"""The lines of a CSV file in which decimal commas are looked for, and numbers in columns of texts."""
+_MOST_SAMPLED: Final = 20_480
+"""The lines that decide the types of columns for DuckDB."""
+_LOOKED_AT: Final = 10
+"""The files of a table in which words for missing numbers are looked for."""
+_MISSING: Final = frozenset(
+    {"NA", "N/A", "n/a", "na", "#N/A", "NULL", "null", "None", "none", "missing", "-", "--", ".", "?"}
+)
+"""Words for a missing number, as R, spreadsheets and people write them."""
+_NUMBER: Final = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
 _DECIMAL_COMMA: Final = re.compile(r"\s*[-+]?\d+(?:\.\d{3})*,\d+\s*")
 _NO_QUOTE: Final = "(empty)"
 """How DuckDB tells of a CSV file without quotes in the lines that it looked at."""
@@ -209,7 +218,7 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tup
     In files without quotes in their first lines, later ones are quotes: programs write them where a value needs them.
     DefinitionError: lines have unequal numbers of values, or a file is UTF-16.
     """
-    told = commas = False
+    told = commas = missing = False
     forms = []
     quotes = set()
     for file in table.files:
@@ -232,9 +241,11 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tup
         names = [column["name"] for column in columns]
         if len(table.files) > 1 and not skipped and not has_header:
             _check_not_empty(table, file)
-        if separator == ";" and has_header and not (skipped or commas):
-            texts = {name for name, of in forms[-1].types.items() if of == "VARCHAR"}
-            commas = bool(texts) and _warn_of_decimal_commas(table, file, texts)
+        texts = {name for name, of in forms[-1].types.items() if of == "VARCHAR"}
+        if texts and separator == ";" and has_header and not (skipped or commas):
+            commas = _warn_of_decimal_commas(table, file, texts)
+        if texts and has_header and not (skipped or missing) and len(forms) <= _LOOKED_AT:
+            missing = _warn_of_missing_numbers(table, file, separator, texts)
         if is_url(file) and any("\0" in name for name in names):
             _check_encoding(table, file)
         if len(names) == 1 and (inner := next((one for one in _SEPARATORS if one in names[0]), "")):
@@ -299,6 +310,35 @@ def _warn_of_decimal_commas(table: FileTable, file: str, names: Set[str]) -> boo
             f"table {table.name}: numbers with decimal commas, such as {values[found[0]][0]!r}, are texts in "
             f"{', '.join(found)} of {_place(file)}. To have numbers, read the file by the text, in a granted folder: "
             f"FROM read_csv({literal(_place(file))}, decimal_separator = ',')",
+            stacklevel=2,
+        )
+    return bool(found)
+
+
+def _warn_of_missing_numbers(table: FileTable, file: str, separator: str, names: Set[str]) -> bool:
+    """Tell which columns of texts have numbers and a word for missing ones; return whether some have."""
+    left, words, numbers = set(names), dict[str, str](), set[str]()
+    with _text(file) as text, suppress(csv.Error):  # such as a value that is longer than Python's reader takes
+        for number, row in enumerate(csv.DictReader(islice(text, _MOST_SAMPLED), delimiter=separator)):
+            for name in tuple(left):
+                value = row.get(name)
+                if not value:
+                    continue
+                if _NUMBER.fullmatch(value):
+                    numbers.add(name)
+                elif value.strip() in _MISSING and words.get(name, value) == value:
+                    words[name] = value
+                else:
+                    left.discard(name)
+            if not left or (number >= _SAMPLED and left.isdisjoint(numbers)):
+                break
+    found = sorted(left & words.keys() & numbers)
+    if found:
+        word = words[found[0]]
+        warn_user(
+            f"table {table.name}: {', '.join(one for one in found if words[one] == word)} of {_place(file)} is text, "
+            f"since {word!r} stands where a number is missing. To have numbers, read the file by the text, in a "
+            f"granted folder: FROM read_csv({literal(_place(file))}, nullstr = ['', {literal(word)}])",
             stacklevel=2,
         )
     return bool(found)
