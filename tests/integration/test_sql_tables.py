@@ -235,6 +235,18 @@ def test_texts_that_are_no_numbers_are_not_told(tmp_path, text):
         assert len(context.sql("SELECT v FROM t").rows()) == text.count("\n") - 1
 
 
+def test_a_view_does_not_read_itself():
+    with weft.SqlContext() as context:
+        context.register("people", PEOPLE)
+        context.sql("CREATE VIEW old AS FROM people WHERE age > 29")
+        context.sql("CREATE VIEW older AS FROM old WHERE age > 40")
+        for text in ("old AS FROM old", "old AS FROM older", "People AS SELECT name FROM people"):
+            with pytest.raises(SqlError, match="would read itself"):
+                context.sql(f"CREATE OR REPLACE VIEW {text}")
+        context.sql("CREATE OR REPLACE VIEW older AS WITH older AS (FROM old) FROM older WHERE age < 35")
+        assert context.sql("SELECT name FROM older").rows() == [("Ann",)]
+
+
 class Interrupted:
     """The rows of a query whose reader is told that it was interrupted."""
 

@@ -447,6 +447,11 @@ class SqlContext:
         if self._is_there(statement):
             return 0
         Query(self, statement.query, None, "whole", tables, variable=known)
+        if (there := self._known(statement.name)) and there in self._read_in(statement.query):
+            raise SqlError(
+                f"the view {statement.name} would read itself, and the table {there} would be gone",
+                hint="Give the view another name.",
+            )
         for name, table in tables.items():  # a view outlives the variables of its caller
             self._add(name, table)
         self._add(statement.name, ViewTable(statement.name, statement.body))
@@ -583,15 +588,18 @@ class SqlContext:
 
     def check_views(self, query: str) -> None:
         """SqlError: a view that a query reads, itself or through others, reads a table that is gone."""
+        self._read_in(query)
+
+    def _read_in(self, query: str) -> set[str]:
+        """Return the tables of the context that a query reads, itself or through views. Errors as of `check_views`."""
         with self._lock, plain() as connection:
             asked, seen = [query], set[str]()
             while asked:
-                for name in map(self._known, referenced(connection, asked.pop())):
-                    view = self._tables.get(name)
-                    if not isinstance(view, ViewTable) or name in seen:
-                        continue
+                for name in {*map(self._known, referenced(connection, asked.pop()))} - seen:
                     seen.add(name)
-                    asked.append(self._read_by(connection, view))
+                    if isinstance(view := self._tables.get(name), ViewTable):
+                        asked.append(self._read_by(connection, view))
+        return seen
 
     def _read_by(self, connection: duckdb.DuckDBPyConnection, view: ViewTable) -> str:
         """Return the query of a view. SqlError: a table that it reads is gone."""
