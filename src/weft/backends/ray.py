@@ -70,6 +70,8 @@ _OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
 _LOOK_ENDS_S: Final = 15.0
 """Seconds at the end of a session for a look at the cluster that has begun."""
+_NUDGE_S: Final = 10.0
+"""Seconds until a machine whose actor has not begun gets something to do."""
 _PRINTS_S: Final = 3.0
 """Seconds at the end of a session for the last lines that tasks have printed."""
 _ENVIRONMENTS: Final = "runtime_resources"
@@ -383,7 +385,7 @@ class RayCluster(Cluster):
         answers = [self._actors[node.id].facts.remote() for node in found]
         starting = f"the Ray cluster starts workers at {counted(len(found), 'machine')}"
         with told(f"{starting}: {', '.join(node.name for node in found)}", QUIET_S):
-            _, missing = ray.wait(answers, num_returns=len(answers), timeout=START_S)
+            missing = self._awaited(found, answers)
         if missing:
             names = [node.name for node, answer in zip(found, answers, strict=True) if answer in missing]
             raise CapacityError(
@@ -413,6 +415,31 @@ class RayCluster(Cluster):
             )
             for node, one in begun
         ]
+
+    def _awaited(self, found: Sequence[RayNode], answers: Sequence[Any]) -> list[Any]:
+        """Wait for answers of actors, each at its machine, and return those that do not come in time.
+
+        A machine that has just joined, or has taken over the part of a lost one, may look at its queue only when
+        something else arrives there: so machines that do not answer get a task that does nothing.
+        """
+        end, missing = time.monotonic() + START_S, list(answers)
+        nudges: list[Any] = []
+        while missing and (left := end - time.monotonic()) > 0:
+            _, missing = ray.wait(missing, num_returns=len(missing), timeout=min(_NUDGE_S, left))
+            late = [node for node, answer in zip(found, answers, strict=True) if answer in missing]
+            if not nudges:
+                nudges = [
+                    ray.remote(made)
+                    .options(
+                        num_cpus=0,
+                        max_retries=0,
+                        scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=True),
+                        runtime_env=self._packages,
+                    )
+                    .remote()
+                    for node in late
+                ]
+        return missing
 
     def _install(self, found: list[RayNode]) -> None:
         """Have Ray make the environment on each machine.
