@@ -232,7 +232,11 @@ def compare(name: str, d: Drawn, session: wt.Session | None = None, of: Any = bo
     own_args, own_words = as_tensors(d.args, d.rng), as_tensors(d.kwargs, d.rng)
     found, failed = attempt(lambda: fetched(fn(*own_args, **own_words, **words), session))
     told = f"{name} {d.args!r} {d.kwargs!r}" + (f" out={into[0].dtype}{into[0].shape}" if into else "")
-    mismatch = partial(Mismatch, name, d, into[0] if into else None, expected, refused, failed)
+
+    def mismatch(text: str) -> Mismatch:
+        values = [one[2] for one in found or ()]
+        return Mismatch(name, d, into[0] if into else None, expected, refused, failed, text, values, numbers(d))
+
     if refused is not None or failed is not None:
         if refused is not None and failed is not None and kinds(refused) & kinds(failed):
             return None

@@ -516,9 +516,18 @@ def mode(d: Drawn) -> Any:
 
 @role
 def padding(d: Drawn) -> Any:
-    return d.rng.choice(
-        ["constant", "edge", "reflect", "symmetric", "wrap", "maximum", "minimum", "mean", "linear_ramp"]
+    """A mode, and now and then the keyword that it takes."""
+    found = d.rng.choice(
+        ["constant", "edge", "reflect", "symmetric", "wrap", "maximum", "minimum", "mean", "median", "linear_ramp"]
     )
+    if d.rng.random() < 0.5:
+        return found
+    if found in ("constant", "linear_ramp"):
+        key = "constant_values" if found == "constant" else "end_values"
+        d.kwargs[key] = d.rng.choice([0, 1, 3, (1, 2), 100])
+    elif found not in ("edge", "reflect", "symmetric", "wrap"):
+        d.kwargs["stat_length"] = d.rng.choice([None, 1, 2, (1, 2), 7])
+    return found
 
 
 @role
@@ -757,7 +766,7 @@ def bins_each(d: Drawn) -> Any:
 
 @role
 def point_weights(d: Drawn) -> Any:
-    return d.new((d.x.shape[0] + d.wrong(),), REAL, special=False)
+    return d.new((*d.x.shape[:1], *[2] * d.wrong()), REAL, special=False)
 
 
 @role
@@ -797,6 +806,88 @@ def cond_order(d: Drawn) -> Any:
     return d.rng.choice([None, 1, 2, -2, np.inf, "fro", *["nuc", "odd"] * d.wrong()])
 
 
+def _given_axis(d: Drawn) -> Any:
+    """Return the axis that is given, if there is one."""
+    a = d.kwargs.get("axis")
+    return a if isinstance(a, int) and -d.x.ndim <= a < d.x.ndim else None
+
+
+@role
+def weights_along(d: Drawn) -> Any:
+    """Weights of each element, or of each along the axis."""
+    a = _given_axis(d)
+    size = d.x.shape if a is None or d.rng.random() < 0.5 else (d.x.shape[a],)
+    return np.abs(d.new((*size, 2) if d.wrong() else size, REAL[1:], special=False))
+
+
+@role
+def other(d: Drawn) -> Any:
+    """An array with as many axes, of another type and length."""
+    size = list(d.x.shape)
+    if size:
+        a = _given_axis(d)
+        size[a if a is not None else d.rng.randrange(len(size))] = d.rng.randint(0, 4)
+    return d.new(tuple(size), special=False)
+
+
+@role
+def ends(d: Drawn) -> Any:
+    """What precedes or follows an array: a number, or an array of another type."""
+    if d.rng.random() < 0.3:
+        return d.rng.choice([0, 1, 2.5])
+    size = list(d.x.shape)
+    if size:
+        a = d.kwargs.get("axis", -1)
+        size[a if isinstance(a, int) and -len(size) <= a < len(size) else -1] = d.rng.randint(0, 2)
+    return d.new(tuple(size), special=False)
+
+
+@role
+def ends_of(d: Drawn) -> Any:
+    return d.rng.choice([0.1, 1, 5, 2.5]) if d.rng.random() < 0.5 else d.new(d.size(0, 2), ["int64", "float32"])
+
+
+@role
+def number_of_axis(d: Drawn) -> Any:
+    return d.rng.choice([0, -1])
+
+
+@role
+def floating_dtype(d: Drawn) -> Any:
+    return d.rng.choice([None, "float32", "complex64"])
+
+
+@role
+def frequencies(d: Drawn) -> Any:
+    n = d.x.shape[-1 if d.kwargs.get("rowvar", True) else 0] if d.x.ndim else 1
+    return np.abs(d.new((n + d.wrong(),), ["int64", "int8", "uint8"], special=False)) % 4
+
+
+@role
+def importance(d: Drawn) -> Any:
+    n = d.x.shape[-1 if d.kwargs.get("rowvar", True) else 0] if d.x.ndim else 1
+    return np.abs(d.new((n + d.wrong(),), ["int64", "uint8", "float32", "float64"], special=False)) % 4
+
+
+@role
+def correction(d: Drawn) -> Any:
+    d.kwargs.pop("ddof", None)
+    return d.rng.choice([0, 1, 2])
+
+
+@role
+def index_mode(d: Drawn) -> Any:
+    return d.rng.choice(["raise", "wrap", "clip"])
+
+
+@role
+def inserted(d: Drawn) -> Any:
+    """A number, or an array of another type that is broadcast."""
+    if d.rng.random() < 0.5:
+        return d.rng.choice(ODD_NUMBERS)
+    return d.new(d.rng.choice([(), (1,), d.x.shape[1:]]), special=False)
+
+
 # ------------------------------------------------------------------------------------------------------------ table
 
 CALLS = """
@@ -804,19 +895,20 @@ all any: x axis=axes? keepdims=flag? where=mask? out?
 allclose isclose: x y rtol=fraction? atol=fraction? equal_nan=flag?
 amax amin max min: real axis=axes? keepdims=flag? initial? where=mask? out?
 angle: x deg=flag?
-append: x same axis=axis_or_none?
+append: x other axis=axis_or_none?
 arange: span span? step?
 argmax argmin: real axis=axis_or_none? keepdims=flag? out?
-argwhere flatnonzero count_nonzero nonzero: x
+argwhere flatnonzero nonzero: x
+count_nonzero: x axis=axes? keepdims=flag?
 around round round_: x decimals=places? out?
 array asarray scalar tensor: x dtype=dtype?
-array_equal: x same
+array_equal: x same equal_nan=flag?
 array_split split: x parts axis?
 hsplit vsplit dsplit: x parts
 ascontiguousarray asfortranarray: x dtype=dtype?
 astype: x dtype
 atleast_1d atleast_2d atleast_3d: *together
-average: calm axis=axes? weights? returned=flag? keepdims=flag?
+average: calm axis=axes? weights=weights_along? returned=flag? keepdims=flag?
 bincount: whole weights? minlength=length?
 block column_stack dstack hstack vstack: arrays
 broadcast_arrays: *together
@@ -824,20 +916,21 @@ broadcast_to: x wider_shape
 choose: few choices mode?
 clip: real bound bound out?
 compress: condition x axis=axis_or_none? out?
-concat concatenate: arrays axis=axis_or_none? out?
+concat: arrays axis=axis_or_none? out?
+concatenate: arrays axis=axis_or_none? out? dtype=numbers_dtype? casting?
 stack: arrays axis? out?
 copy: x order?
-corrcoef: plane rowvar=flag?
-cov: plane rowvar=flag? bias=flag? ddof=count? dtype=wider?
+corrcoef: plane y=same? rowvar=flag?
+cov: plane y=same? rowvar=flag? bias=flag? ddof=count? dtype=wider? fweights=frequencies? aweights=importance?
 cumprod: signs axis=axis_or_none? dtype? out?
 cumsum: x axis=axis_or_none? dtype? out?
 cumulative_sum: x axis? dtype? include_initial=flag?
 cumulative_prod: signs axis? dtype? include_initial=flag?
 delete: x places_of axis=axis_or_none?
-insert: x places_of odd_number axis=axis_or_none?
+insert: x places_of inserted axis=axis_or_none?
 diag diagflat: x k=count?
 diagonal trace: x offset=count? axis1=axis? axis2=axis?
-diff: calm n=count? axis?
+diff: calm n=count? axis? prepend=ends? append=ends?
 digitize: real edges right=flag?
 dot inner innerproduct vdot linalg.dot linalg.inner linalg.innerproduct linalg.vdot: calm factor
 outer: x y
@@ -864,8 +957,9 @@ i0: floating
 sinc: x
 imag real isreal iscomplex: x
 isin in1d: x y invert=flag?
-linspace: span span num=length? endpoint=flag? retstep=flag?
-logspace geomspace: fraction fraction num=length? endpoint=flag?
+linspace: ends_of span num=length? endpoint=flag? retstep=flag? dtype=floating_dtype? axis=number_of_axis?
+logspace: ends_of fraction num=length? endpoint=flag? base=period? dtype=floating_dtype?
+geomspace: fraction fraction num=length? endpoint=flag? dtype=floating_dtype?
 matrix_transpose: x
 mean: x axis=axes? dtype=wider? keepdims=flag? where=mask? out?
 median: real axis=axes? keepdims=flag? out?
@@ -880,11 +974,11 @@ nanmax nanmin: real axis=axes? keepdims=flag? initial? where=mask? out?
 nanmean: x axis=axes? dtype=wider? keepdims=flag? where=mask? out?
 nansum: x axis=axes? dtype? keepdims=flag? initial? where=mask? out?
 nanprod: signs axis=axes? dtype? keepdims=flag? initial? where=mask? out?
-nanstd nanvar: x axis=axes? dtype=wider? ddof=count? keepdims=flag? where=mask? out?
-nanquantile quantile: real quantile axis=axes? keepdims=flag? method? out?
-nanpercentile percentile: real percent axis=axes? keepdims=flag? method? out?
+nanstd nanvar: x axis=axes? dtype=wider? ddof=count? correction? keepdims=flag? where=mask? out?
+nanquantile quantile: real quantile axis=axes? keepdims=flag? method? out? weights=weights_along?
+nanpercentile percentile: real percent axis=axes? keepdims=flag? method? out? weights=weights_along?
 ndim shape: x
-pad: x pad_width mode=padding?
+pad: x pad_width padding
 argpartition partition: real kth axis=axis_or_none?
 permute_dims transpose: x all_axes
 prod product: signs axis=axes? dtype? keepdims=flag? initial? where=mask? out?
@@ -895,30 +989,32 @@ reshape: x new_shape order?
 roll: x shift axis=axes?
 rollaxis: x axis axis?
 searchsorted: sorted_vector real_y side?
-setdiff1d union1d: x same
+setdiff1d union1d: x other
 sort argsort: x axis=axis_or_none?
 squeeze: x axis=axes?
 std var: x axis=axes? dtype=wider? ddof=count? keepdims=flag? where=mask? out?
 sum: x axis=axes? dtype? keepdims=flag? initial? where=mask? out?
 swapaxes: x axis axis
-take: x indices axis=axis_or_none? out?
+take: x indices axis=axis_or_none? out? mode=index_mode?
 take_along_axis: x along axis?
 tensordot: calm factor axes=count?
 tile: x repetitions
-trapezoid trapz: calm dx=number? axis?
+trapezoid trapz: calm x=twin? dx=number? axis?
 tril triu: x k=count?
-unique: calm return_index=flag? return_inverse=flag? return_counts=flag?
+unique: calm axis=axis_or_none? return_index=flag? return_inverse=flag? return_counts=flag?
 unique_all unique_counts unique_inverse unique_values: calm
-unravel_index: ints shape
+unravel_index: ints shape order=order?
 unstack: x axis?
 where: condition y y
 linalg.cholesky: positive upper=flag?
 linalg.cross: x same axis?
 linalg.det linalg.inv linalg.slogdet: positive
 linalg.eigvalsh: positive UPLO=triangle?
-linalg.svdvals linalg.matrix_rank linalg.pinv: matrix
+linalg.svdvals: matrix
+linalg.matrix_rank linalg.pinv: matrix rtol=fraction?
 linalg.diagonal linalg.trace: planes offset=count?
-linalg.matmul linalg.vecdot matmul vecdot: calm factor
+linalg.matmul matmul: calm factor
+linalg.vecdot vecdot: calm factor axis?
 floor_divide: x y
 expm1 tanh: x
 modf frexp: real dtype?
@@ -933,7 +1029,7 @@ linalg.tensordot: calm factor axes=count?
 linalg.vector_norm: calm ord=vector_order? axis=axes? keepdims=flag?
 fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft: signal n=fft_length? axis? norm=fft_norm?
 fft.fftn fft.ifftn fft.rfftn fft.irfftn: signal axes=fft_axes? s=fft_lengths? norm=fft_norm?
-fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2: signal norm=fft_norm?
+fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2: signal axes=fft_axes? s=fft_lengths? norm=fft_norm?
 fft.fftshift fft.ifftshift: x axes?
 fft.fftfreq fft.rfftfreq: length d=fraction?
 convolve correlate: short short mode=convolution?
@@ -957,15 +1053,16 @@ diag_indices_from: planes
 ix_: *vectors
 ravel_multi_index: coordinates dims_of mode? order=order?
 lexsort: keys axis?
-cross: vectors_of_3 same_vectors
-intersect1d: x same return_indices=flag?
-setxor1d: x same
+cross: vectors_of_3 same_vectors axis=axis?
+intersect1d: x other return_indices=flag?
+setxor1d: x other
 histogramdd: pieces bins=bins_each? density=flag? weights=point_weights?
-histogram2d: calm_real twin bins? density=flag?
+histogram2d: calm_real twin bins? density=flag? weights=point_weights?
 poly roots: coefficients
 polyadd polysub polymul polyval: coefficients coefficients
 polydiv: coefficients coefficients
-polyder polyint: coefficients m=small_n?
+polyder: coefficients m=small_n?
+polyint: coefficients m=small_n? k=number?
 vander: vector N=small_n? increasing=flag?
 array_equiv: x same
 iscomplexobj isrealobj: x

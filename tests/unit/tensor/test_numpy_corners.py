@@ -1206,3 +1206,53 @@ def test_no_matrices_have_no_condition_numbers(p):
     for shape in ((0, 0), (3, 0, 0)):
         with pytest.raises(np.linalg.LinAlgError, match="empty"):
             wt.linalg.cond(wt.zeros(shape), p)
+
+
+@pytest.mark.parametrize("shape", [(0,), (5, 0), (0, 3)])
+def test_several_quantiles_of_nothing_have_the_shape_of_the_result(shape):
+    for library in (wt.nanquantile, wt.quantile):
+        made = library(wt.asarray(np.zeros(shape)), [0.25, 0.75])
+        assert made.shape == (2,)
+        same(made, [np.nan, np.nan])
+    same(wt.nanquantile(wt.zeros((0, 3)), [0.5, 1], axis=1), np.zeros((2, 0)))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.bool_, np.int64])
+def test_trapezoids_of_integers_do_not_overflow(dtype):
+    high = np.iinfo(dtype).max if dtype != np.bool_ else 1
+    x = np.full(5, high, dtype)
+    same(wt.trapezoid(wt.asarray(x, chunk_size=2), dx=2), np.trapezoid(x.astype(float), dx=2))
+
+
+def test_trapezoids_at_coordinates_with_more_axes():
+    y, at = np.arange(6.0).reshape(3, 2), np.arange(12.0).reshape(2, 3, 2) ** 2
+    same(wt.trapezoid(wt.asarray(y), x=wt.asarray(at), axis=-2), np.trapezoid(y, x=at, axis=-2))
+    same(wt.trapezoid(wt.asarray(y[:, :1]), x=wt.asarray(at)), np.trapezoid(y[:, :1], x=at))
+
+
+def test_numbers_between_float32_are_float32():
+    for start, stop in ((np.float32(1), 2), (1, np.float32(2)), (np.float32(1), np.float64(2)), (np.int8(1), 2)):
+        for name in ("linspace", "logspace"):
+            found, wanted = getattr(wt, name)(start, stop, 5).fetch(), getattr(np, name)(start, stop, 5)
+            assert found.dtype == wanted.dtype
+            np.testing.assert_allclose(found, wanted, 1e-6)
+
+
+@pytest.mark.parametrize("casting", ["no", "equiv", "safe", "unsafe"])
+def test_casting_holds_for_joined_arrays_without_a_dtype(casting):
+    given: list[Any] = [np.arange(2, dtype=np.int8), np.arange(2, dtype=np.uint64)]
+    for arrays in (given, given[:1] * 2):
+        try:
+            wanted: Any = np.concatenate(arrays, casting=casting)
+        except TypeError:
+            with pytest.raises(TypeError, match="Cannot cast"):
+                wt.concatenate(arrays, casting=casting)
+        else:
+            same(wt.concatenate(arrays, casting=casting), wanted)
+
+
+def test_a_turned_number_is_no_view():
+    x = wt.asarray(np.array(2.0))
+    turned = wt.flip(x)
+    x += 1
+    same(turned, 2.0)

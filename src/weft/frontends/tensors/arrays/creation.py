@@ -343,7 +343,7 @@ def linspace(
         made, step = _between(start, stop, num, endpoint, dtype, axis)
         made = made if chunk_size is None else made.rechunk(chunk_size)
         return (made, step) if retstep else made
-    own = np.complex128 if isinstance(start, complex) or isinstance(stop, complex) else FLOAT
+    own = np.result_type(*[getattr(one, "dtype", one) for one in (start, stop)], 1.0)
     wanted = np.dtype(own if dtype is None else dtype)
     kind = wanted if wanted.kind in "biufc" else np.dtype(own)
     made = Tensor(sources.linspace(_grid((num,), kind, chunk_size), start, stop, num, kind, endpoint=endpoint))

@@ -27,9 +27,10 @@ def concatenate(
     arrays: Sequence[Any], axis: int | None = 0, *, dtype: DTypeLike = None, casting: Any = "same_kind"
 ) -> Tensor:
     """Concatenate arrays along an axis, in `dtype` where it is given. TypeError: `casting` does not allow it."""
-    if dtype is None:
+    if dtype is None and casting == "same_kind":
         return concat(arrays, axis=axis)
-    given, kind = [as_tensor(one) for one in arrays], np.dtype(dtype)
+    given = [as_tensor(one) for one in arrays]
+    kind = np.result_type(*[one.dtype for one in given]) if dtype is None else np.dtype(dtype)
     for one in given:
         if not np.can_cast(one.dtype, kind, casting):
             raise TypeError(f"Cannot cast array data from {one.dtype!r} to {kind!r} according to the rule {casting!r}")

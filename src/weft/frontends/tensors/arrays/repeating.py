@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @needs_lengths
 def resize(x: ArrayLike, /, new_shape: Any) -> Tensor:
     """Return the elements, again and again, in another shape; zeros if there are none."""
-    size = tuple(new_shape) if isinstance(new_shape, tuple | list) else (new_shape,)
+    size = tuple(new_shape) if isinstance(new_shape, tuple | list) else (operator.index(new_shape),)
     if any(n < 0 for n in size):
         raise ValueError("all elements of `new_shape` must be non-negative")
     flat, total = shapes.ravel(x), prod(size)

@@ -136,6 +136,8 @@ def flip(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Reverse the order of elements along axes."""
     node = as_node(x)
     axes = axes_of(axis, len(node.grid))
+    if not node.grid:
+        return Tensor(node)  # an array without axes is a number, as in NumPy: no view
     turned = tuple([slice(None, None, -1 if a in axes else None) for a in range(len(node.grid))])
     return viewed(x, shaping.flip(node, axes), views.Indexed(turned))
 
