@@ -527,6 +527,10 @@ def test_arrays_are_stored_in_regions_of_targets(session):
     wt.store(sources, [a, b], regions=[slice(5, 10), (slice(None), slice(1, 3))])
     assert a.tolist() == [0.0] * 5 + [1.0] * 5 + [0.0] * 10
     assert b.tolist() == [[0.0, 3.0, 3.0, 0.0]] * 6
+    with pytest.raises(
+        ConflictError, match=r"two arrays are to be written to \[0:5\] of .*array.* in memory in one run"
+    ):
+        wt.store([wt.ones(20), wt.ones(5)], [a, a], regions=[None, slice(5)])
     with pytest.raises(UsageError, match="1 region cannot be those of 2 targets"):
         wt.store(sources, [a, b], regions=[slice(5)])
 

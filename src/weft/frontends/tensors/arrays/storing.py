@@ -302,11 +302,12 @@ class _Region:
 
 
 def _write_apart(targets: Sequence[Any]) -> None:
-    """Raise ConflictError if one run would write some elements of a file twice, and their order would be chance."""
+    """Raise ConflictError if one run would write some elements twice, and their order would be chance."""
     places: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
     for target in targets:
         whole = target.target if isinstance(target, _Region) else target
-        if target.shape and (place := _location(whole)):
+        if target.shape:
+            place = _location(whole) or f"{type_of(whole)} {id(whole):#x} in memory"
             begin = target.begin if isinstance(target, _Region) else (0,) * len(target.shape)
             places.setdefault(place, []).append((begin, tuple(map(add, begin, target.shape))))
     for place, spans in places.items():
