@@ -583,8 +583,16 @@ def test_numbers_with_decimal_commas_are_told_with_what_to_write(tmp_path):
 def test_an_empty_file_among_csv_files_is_named(tmp_path, names):
     (tmp_path / "a.csv").write_text("k,v\n1,2\n")
     (tmp_path / "e.csv").touch()
-    with weft.SqlContext() as context, pytest.raises(DefinitionError, match=r"e\.csv is empty, and other files have"):
+    with weft.SqlContext() as context, pytest.raises(DefinitionError, match=r"e\.csv is empty") as refused:
         context.register("t", [str(tmp_path / f"{name}.csv") for name in names])
+    assert "others have columns" in refused.value.hint
+
+
+def test_an_empty_csv_file_is_refused(tmp_path):
+    (tmp_path / "e.csv").touch()
+    with weft.SqlContext() as context, pytest.raises(DefinitionError, match=r"e\.csv is empty") as refused:
+        context.register("t", tmp_path / "e.csv")
+    assert refused.value.hint.startswith("See whether what writes it has failed")
 
 
 def test_csv_files_at_urls_are_looked_at_as_those_of_this_machine(tmp_path):

@@ -239,7 +239,7 @@ def _check_lines(table: FileTable, connection: duckdb.DuckDBPyConnection) -> tup
         quotes.add(quote)
         forms.append(CsvForm({column["name"]: column["type"] for column in columns}, dates, times))
         names = [column["name"] for column in columns]
-        if len(table.files) > 1 and not skipped and not has_header:
+        if not skipped and not has_header:
             _check_not_empty(table, file)
         texts = {name for name, of in forms[-1].types.items() if of == "VARCHAR"}
         if texts and separator == ";" and has_header and not (skipped or commas):
@@ -289,13 +289,15 @@ def _check_encoding(table: FileTable, file: str) -> None:
 
 
 def _check_not_empty(table: FileTable, file: str) -> None:
-    """DefinitionError: a file among others has no line, not even a header."""
+    """DefinitionError: a file has no line, not even a header, as when the program that writes it has failed."""
     with _bytes(file) as data:
         if data.read(1):
             return
     raise DefinitionError(
-        f"the table {table.name} cannot be read: {_place(file)} is empty, and other files have columns",
-        hint="Leave the file out, or write a header into it.",
+        f"the table {table.name} cannot be read: {_place(file)} is empty",
+        hint="See whether what writes it has failed, or write a header into it."
+        if len(table.files) == 1
+        else "Leave the file out, or write a header into it: others have columns.",
     )
 
 

@@ -208,3 +208,10 @@ def test_threads_that_enter_one_session_leave_their_own_defaults():
         leave.set()
         thread.join(DEADLINE_S)
         assert seen == [5, False]
+
+
+@pytest.mark.filterwarnings("error::DeprecationWarning")
+def test_extremes_of_tiles_are_taken_without_warnings(session):
+    x = np.arange(2 * TILE + 3)
+    found = (wt.clip(wt.asarray(x, chunk_size=TILE + 1), 5, 255) * 2).fetch(session)
+    np.testing.assert_array_equal(found, np.clip(x, 5, 255) * 2)

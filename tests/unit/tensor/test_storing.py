@@ -470,6 +470,18 @@ def test_what_is_wrong_with_hdf5_is_told(tmp_path, h5py):
     assert "astype('i8')" in refused.value.hint
 
 
+def test_a_group_of_hdf5_is_no_data_set(tmp_path, h5py):
+    with h5py.File(tmp_path / "g.h5", "w") as file:
+        file["g/x"] = X
+        file.create_group("empty")
+    with pytest.raises(UsageError, match=r"g in .*g\.h5 is a group of HDF5") as refused:
+        wt.from_hdf5(tmp_path / "g.h5", dataset="g")
+    assert refused.value.hint == "Name one of it with dataset=: g/x"
+    with pytest.raises(UsageError, match="empty in") as refused:
+        wt.from_hdf5(tmp_path / "g.h5", dataset="empty")
+    assert refused.value.hint == "It holds nothing."
+
+
 # ------------------------------------------------------------------------------------------------------------ Zarr
 
 

@@ -121,6 +121,12 @@ class Hdf5Array:
         self.path = path
         self.dataset = dataset
         with self._opened("r") as found:
+            if isinstance(found, needed("h5py").Group):
+                some = ", ".join(f"{dataset}/{name}" for name in list(found)[:10])
+                raise UsageError(
+                    f"{dataset} in {path} is a group of HDF5, and no data set",
+                    hint=f"Name one of it with dataset=: {some}" if some else "It holds nothing.",
+                )
             self.shape, self.dtype, self.chunks = tuple(found.shape), found.dtype, found.chunks
 
     @contextmanager
