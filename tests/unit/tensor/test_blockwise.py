@@ -360,6 +360,15 @@ def test_values_of_another_kind_than_on_the_trial_are_refused_and_not_cut(name, 
         assert narrow.fetch().tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("dates", ["M8[s]", "m8[ns]"])
+def test_dates_are_not_made_numbers(dates):
+    x = wt.asarray(np.array([1, 2], dates), chunk_size=1)
+    with pytest.raises(TaskError, match="cannot hold: give output_dtypes= of"):
+        wt.apply_gufunc(lambda a: a, "()->()", x, output_dtypes=float).fetch()
+    with pytest.raises(TaskError, match="cannot hold: give dtype= of"):
+        x.map_blocks(lambda a: a, dtype=float).fetch()
+
+
 def half(x):
     return 0 if x < 1 else x / 2
 

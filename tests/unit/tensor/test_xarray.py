@@ -245,3 +245,14 @@ def test_functions_of_single_elements_keep_fractions_and_texts():
 
     for call, plain in ((halved, numbers), (lambda a: a.str.upper(), texts)):
         xr.testing.assert_identical(call(plain.chunk(x=1, chunked_array_type="weft")).load(), call(plain))
+
+
+@pytest.mark.parametrize("dtype", ["M8[ns]", "m8[ns]"])
+def test_largest_dates_of_windows_are_those_of_xarray(dtype):
+    dates = np.array([3, 1, 2, 5, 4], dtype)
+    plain = xr.DataArray(dates, dims="x")
+    cut = plain.chunk(x=2, chunked_array_type="weft")
+    xr.testing.assert_identical(cut.rolling(x=2).max().load(), plain.rolling(x=2).max())
+    xr.testing.assert_identical(
+        cut.rolling(x=3, center=True, min_periods=1).min().load(), plain.rolling(x=3, center=True, min_periods=1).min()
+    )
