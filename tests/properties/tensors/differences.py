@@ -154,7 +154,7 @@ DIFFERENCES = [
     ),
     Difference(
         "several axes where one is needed are a TypeError",
-        "trace|diagonal",
+        "trace|diagonal|unique",
         lambda m: _both_refuse(m) and "'tuple' object cannot be interpreted" in f"{m.failed} {m.refused}",
     ),
     Difference(
@@ -321,6 +321,16 @@ DIFFERENCES = [
         "unpackbits",
         lambda m: m.failed is None and not m.drawn.x.size,
         lambda m: np.zeros_like(m.expected),
+    ),
+    Difference(
+        "an axis of arrays with different numbers of axes is counted from the end",
+        r"(linalg\.)?vecdot",
+        lambda m: "count it from the end" in str(m.failed),
+    ),
+    Difference(
+        "arrays that do not fit the places are refused; NumPy takes one place in a list for its number",
+        "insert",
+        lambda m: isinstance(m.failed, ValueError) and isinstance(m.drawn.args[2], np.ndarray),
     ),
     Difference(
         "only the length -1 stands for the rest; NumPy takes other negative ones too",

@@ -358,3 +358,59 @@ def test_values_of_another_kind_than_on_the_trial_are_refused_and_not_cut(name, 
         assert function(marked, cut(x[:4]), dtype="i2").fetch().tolist() == [0, 1, 2, 3]  # a given type is taken
         narrow = function(lambda chunk: chunk.astype("f4" if chunk[0] < 3 else "f8"), cut(x.astype("f8")))
         assert narrow.fetch().tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("dates", ["M8[s]", "m8[ns]"])
+def test_dates_are_not_made_numbers(dates):
+    x = wt.asarray(np.array([1, 2], dates), chunk_size=1)
+    with pytest.raises(TaskError, match="cannot hold: give output_dtypes= of"):
+        wt.apply_gufunc(lambda a: a, "()->()", x, output_dtypes=float).fetch()
+    with pytest.raises(TaskError, match="cannot hold: give dtype= of"):
+        x.map_blocks(lambda a: a, dtype=float).fetch()
+
+
+def half(x):
+    return 0 if x < 1 else x / 2
+
+
+@pytest.mark.parametrize("words", [{}, {"output_dtypes": float}])
+def test_results_of_a_chunk_are_not_cut_to_the_type_of_the_first(words):
+    x = np.arange(6.0)
+    made = wt.apply_gufunc(half, "()->()", wt.asarray(x, chunk_size=3), vectorize=True, **words)
+    np.testing.assert_array_equal(made.fetch(), x / 2 * (x >= 1))
+    rows = wt.apply_gufunc(
+        lambda row: row / 2 if row.max() != 2 else row.astype(int),
+        "(i)->(i)",
+        wt.asarray(x.reshape(2, 3)),
+        vectorize=True,
+        **words,
+    )
+    np.testing.assert_array_equal(rows.fetch(), [[0, 1, 2], [1.5, 2, 2.5]])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: wt.apply_gufunc(str.upper, "()->()", x, vectorize=True, output_dtypes="U3"),
+        lambda x: wt.vectorize(str.upper, otypes=["U3"])(x),
+        lambda x: wt.vectorize(str.upper, otypes=["U3"], signature="()->()")(x),
+    ],
+)
+def test_texts_after_a_short_one_stay_whole(make):
+    made = make(wt.asarray(np.array(["a", "ccc", "bb"])))
+    assert made.dtype == np.dtype("U3")
+    np.testing.assert_array_equal(made.fetch(), ["A", "CCC", "BB"])
+    with pytest.raises(TaskError, match="cannot hold"):
+        wt.apply_gufunc(lambda n: "ab" * n, "()->()", wt.asarray([1, 2]), vectorize=True, output_dtypes="U2").fetch()
+
+
+def test_fractions_among_results_that_were_integers_for_ones_are_refused():
+    def whole(x):
+        return 0 if x < 2 else x / 2
+
+    with pytest.raises(TaskError, match="give output_dtypes="):
+        wt.vectorize(whole)(wt.asarray([3.0, 1.0])).fetch()
+    np.testing.assert_array_equal(wt.vectorize(whole, otypes=[float])(wt.asarray([3.0, 1.0])).fetch(), [1.5, 0])
+    small = wt.vectorize(lambda x: x)(wt.asarray(np.array([200, 1], np.uint64)))
+    assert small.dtype == np.uint64
+    np.testing.assert_array_equal(small.fetch(), [200, 1])

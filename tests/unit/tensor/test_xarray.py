@@ -232,3 +232,27 @@ def test_weighted_means_over_two_axes_are_those_of_xarray():
     wanted = field.weighted(weights).mean(["lat", "lon"])
     found = field.chunk({"time": 1, "lon": 5}, chunked_array_type="weft").weighted(weights).mean(["lat", "lon"])
     np.testing.assert_allclose(found, wanted, 1e-12)
+
+
+def test_functions_of_single_elements_keep_fractions_and_texts():
+    numbers = xr.DataArray(np.arange(6.0).reshape(2, 3), dims=("x", "y"))
+    texts = xr.DataArray(np.array([["a", "ccc", "bb"], ["bb", "a", "ccc"]]), dims=("x", "y"))
+
+    def halved(values):
+        return xr.apply_ufunc(
+            lambda n: 0 if n < 1 else n / 2, values, vectorize=True, dask="parallelized", output_dtypes=[float]
+        )
+
+    for call, plain in ((halved, numbers), (lambda a: a.str.upper(), texts)):
+        xr.testing.assert_identical(call(plain.chunk(x=1, chunked_array_type="weft")).load(), call(plain))
+
+
+@pytest.mark.parametrize("dtype", ["M8[ns]", "m8[ns]"])
+def test_largest_dates_of_windows_are_those_of_xarray(dtype):
+    dates = np.array([3, 1, 2, 5, 4], dtype)
+    plain = xr.DataArray(dates, dims="x")
+    cut = plain.chunk(x=2, chunked_array_type="weft")
+    xr.testing.assert_identical(cut.rolling(x=2).max().load(), plain.rolling(x=2).max())
+    xr.testing.assert_identical(
+        cut.rolling(x=3, center=True, min_periods=1).min().load(), plain.rolling(x=3, center=True, min_periods=1).min()
+    )

@@ -510,15 +510,16 @@ def apply_gufunc(
         node = fitted(node, (*batch[len(batch) - own :], *node.grid[own:]))
         missing = len(batch) - own
         inputs.append(mapped(node, batch, [None if d < missing else d - missing for d in range(len(batch))]))
-    if vectorize:
-        fn = np.vectorize(fn, signature=signature)
     several = signature.strip().endswith(",") or len(outs) > 1
-    kinds = _output_dtypes(output_dtypes, meta, len(outs), lambda: _tried_gufunc(fn, nodes, ins, kwargs))
+    tried = np.vectorize(fn, signature=signature) if vectorize else fn
+    kinds = _output_dtypes(output_dtypes, meta, len(outs), lambda: _tried_gufunc(tried, nodes, ins, kwargs))
     results = [
         ((*batch, *[Cut.whole(sizes[name]) for name in names]), kind) for names, kind in zip(outs, kinds, strict=True)
     ]
     pattern = [_Whole()] * len(inputs)
     guessed = output_dtypes is None and meta is None
+    if vectorize:
+        fn = _Cores(fn, signature, kinds, guessed, several)
     body = _Called(fn, pattern, kwargs, results, guessed=guessed, several=several, name="apply_gufunc")
     made = call(body, inputs, *results[0], placed=True, unique=True, name="gufunc")
     found = [Tensor(pick(made, at, *one, "gufunc")) for at, one in enumerate(results)] if several else [Tensor(made)]
@@ -541,6 +542,39 @@ def _batch(grids: Sequence[Grid]) -> Grid:
         there = [grid[axis - len(shape) + len(grid)] for grid in grids if axis - len(shape) + len(grid) >= 0]
         cuts.append(max([cut for cut in there if cut.size == size], key=lambda cut: cut.n))
     return tuple(cuts)
+
+
+class _Cores:
+    """A user's function of single cores, called for all of a chunk.
+
+    Its results are collected as objects, unless they are numbers of a type that is given: `numpy.vectorize` alone cuts
+    all of them to the type of the first one.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], signature: str | None, kinds: Sequence[DType], guessed: bool, several: bool
+    ) -> None:
+        held = [np.dtype(object) if guessed or kind.kind not in "biufc" else kind for kind in kinds]
+        self.each = np.vectorize(fn, otypes=held, signature=signature)
+        self.kinds = kinds
+        self.several = several
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = self.each(*args, **kwargs)
+        if not self.several:
+            return _in_own_type(made, self.kinds[0])
+        listed = made if isinstance(made, tuple) else (made,)
+        return tuple([_in_own_type(one, kind) for one, kind in zip(listed, self.kinds, strict=True)])
+
+
+def _in_own_type(made: Any, dtype: DType) -> Any:
+    """Return results in the type that they have together, which may not fit into `dtype`; integers in `dtype`."""
+    given = np.asarray(made)
+    if given.dtype.kind != "O" or dtype.kind == "O":
+        return given
+    own = np.array(given.tolist()) if given.size else given
+    fits = own.dtype.kind in "OMm" or (own.dtype.kind in "biu" and dtype.kind in "iu")
+    return given.astype(dtype) if fits or own.shape != given.shape else own
 
 
 def _tried_gufunc(
@@ -602,8 +636,12 @@ class vectorize:  # noqa: N801
             otypes = [np.asarray(one).dtype for one in (made if isinstance(made, tuple) else (made,))]
         outs = len(otypes) if otypes is not None else 1
         signature = self.signature or f"{','.join(['()'] * len(given))}->{','.join(['()'] * outs)}"
-        each = np.vectorize(fn, otypes=otypes, signature=self.signature)
-        return apply_gufunc(each, signature, *given, output_dtypes=otypes, allow_rechunk=True, **kwargs)
+        if self.signature is not None:
+            return apply_gufunc(
+                fn, signature, *given, vectorize=True, output_dtypes=otypes, allow_rechunk=True, **kwargs
+            )
+        each = _Cores(fn, None, otypes or [], guessed=self.otypes is None, several=outs > 1)
+        return apply_gufunc(each, signature, *given, output_dtypes=self.otypes, allow_rechunk=True, **kwargs)
 
 
 class _Single:

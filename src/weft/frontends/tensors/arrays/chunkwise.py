@@ -56,7 +56,7 @@ def map_chunk(x: ArrayLike, fn: Callable[..., Any], args: Sequence[Any] = (), **
 
 
 def check_kept(name: str, made: DType, dtype: DType, guessed: bool, option: str = "dtype=") -> None:
-    """ValueError: values of a user's function would be cut by the type of the result, which nobody asked for.
+    """ValueError: values of a user's function would be cut by the type of the result, or dates become numbers.
 
     `dtype` is `guessed` if the function was tried for it; a given one may cut numbers, as `astype` does. `option` is
     the argument that gives it.
@@ -65,6 +65,8 @@ def check_kept(name: str, made: DType, dtype: DType, guessed: bool, option: str 
         raise ValueError(
             f"{name}: the function returned {made}, which {dtype} cannot hold: give {option} with the largest length"
         )
+    if made.kind in "Mm" and dtype.kind in "fc":
+        raise ValueError(f"{name}: the function returned {made}, which {dtype} cannot hold: give {option} of {made}")
     if guessed and not np.can_cast(made, dtype, "same_kind"):
         raise ValueError(
             f"{name}: the function returned {made} for a chunk, and {dtype} for an array of ones: give {option}"

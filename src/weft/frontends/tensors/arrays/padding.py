@@ -68,7 +68,7 @@ def pad(
         for side, width in enumerate((before, after)):
             size = (*made.shape[:axis], width, *made.shape[axis + 1 :])
             if mode == "constant":
-                ends.append(creation.full(size, values[axis, side].item(), made.dtype))
+                ends.append(creation.full(size, values[axis : axis + 1, side].tolist()[0], made.dtype))
             elif mode == "linear_ramp":
                 ends.append(_ramp(made, axis, side, width, values[axis, side]))
             else:

@@ -28,10 +28,11 @@ _WITHOUT_NAN: Final = (np.nanquantile, np.nanpercentile)
 
 def _order_statistic(x: Chunk, *, fn: Any, q: Any, how: tuple[tuple[str, Any], ...], dtype: DType) -> Chunk:
     words = dict(how)
-    if not x.size and dtype.kind in "fc":  # NumPy's functions fail, or return a result of another shape
+    if (
+        not x.size and isinstance(q, tuple) and dtype.kind in "fc"
+    ):  # NumPy's functions fail, or return a result of another shape
         shape = np.empty(x.shape, bool).any(words["axis"], keepdims=words["keepdims"]).shape
-        leading = np.shape(q[0]) if isinstance(q, tuple) else ()
-        return np.full((*leading, *shape), np.nan, dtype)
+        return np.full((*np.shape(q[0]), *shape), np.nan, dtype)
     return np.asarray(fn(x, **_wanted(q), **words), dtype)  # NumPy's NaNs may be of the array's dtype
 
 
