@@ -31,7 +31,7 @@ from weft.graph.logical import (
 from weft.graph.task import resolve
 from weft.graph.validate import validate
 from weft.graph.wire import dumps, loads
-from weft.model.errors import CapacityError, GraphError, ProgramError
+from weft.model.errors import CapacityError, GraphError, ProgramError, UsageError
 from weft.model.program import Program, Style
 from weft.model.resources import Resources
 
@@ -425,7 +425,7 @@ def test_whatever_is_given_the_graph_is_made_or_refused(junk):
     for call in calls:
         g = Graph()
         a = g.add(f)
-        with suppress(GraphError):
+        with suppress(GraphError, UsageError):
             call(g, a)
             g.finish()
 
