@@ -125,10 +125,7 @@ def test_it_keeps_to_the_range_of_a_vertex(hand, n):
 
 NONSENSE: Any = [
     {"cpu": -3},
-    {"cpu": "x"},
-    {"memory": "x"},
     {"memory": -1},
-    {"gpu": 0.5},
     {"gpu_type": 4},
     {"tokens": "x"},
     {"tokens": 1},
