@@ -428,18 +428,17 @@ class RayCluster(Cluster):
             _, missing = ray.wait(missing, num_returns=len(missing), timeout=min(_NUDGE_S, left))
             late = [node for node, answer in zip(found, answers, strict=True) if answer in missing]
             if not nudges:
-                nudges = [
-                    ray.remote(made)
-                    .options(
-                        num_cpus=0,
-                        max_retries=0,
-                        scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=True),
-                        runtime_env=self._packages,
-                    )
-                    .remote()
-                    for node in late
-                ]
+                nudges = [self._make_at(node, soft=True) for node in late]
         return missing
+
+    def _make_at(self, node: RayNode, *, soft: bool) -> Any:
+        """Begin a task that does nothing at a machine, in the environment of the session; `soft`: or at another."""
+        place = NodeAffinitySchedulingStrategy(node.id, soft=soft)
+        return (
+            ray.remote(made)
+            .options(num_cpus=0, max_retries=0, scheduling_strategy=place, runtime_env=self._packages)
+            .remote()
+        )
 
     def _install(self, found: list[RayNode]) -> None:
         """Have Ray make the environment on each machine.
@@ -447,17 +446,7 @@ class RayCluster(Cluster):
         UsageError: it cannot, by the file. CapacityError: it cannot, or takes too long.
         """
         at = counted(len(found), "machine")
-        begun = {
-            ray.remote(made)
-            .options(
-                num_cpus=0,
-                max_retries=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-                runtime_env=self._packages,
-            )
-            .remote(): node
-            for node in found
-        }
+        begun = {self._make_at(node, soft=False): node for node in found}
         with told(f"the packages of {self._wanted.requirements} are installed at {at}", INSTALL_QUIET_S):
             _, missing = ray.wait([*begun], num_returns=len(begun), timeout=INSTALL_S)
         if missing:
