@@ -178,7 +178,7 @@ def _put(target: Any, at: ChunkPlace, chunk: Any) -> None:
     try:
         target[tuple([slice(lo, lo + n) for lo, n in zip(at.begin, at.shape, strict=True)])] = chunk
     except OSError as error:  # that of Zarr names no file
-        found = disk_error(error, _location(target.target if isinstance(target, _Region) else target))
+        found = disk_error(error, _location(_whole(target)))
         if not isinstance(found, DiskFullError):
             raise
         raise found from error
@@ -191,7 +191,7 @@ def _only_here(target: Any) -> bool:
     """
     if isinstance(target, NpyFile | Hdf5Array):
         return False
-    target = target.target if isinstance(target, _Region) else target
+    target = _whole(target)
     store = getattr(target, "store", None)
     if store is not None and type(target).__module__.partition(".")[0] == "zarr":
         names = getattr(getattr(store, "fs", None), "protocol", ())
@@ -233,7 +233,7 @@ class _Writing(Tensor):
         return f"<write of {self._source.name}, shape={self._source.shape}, into {self._place()}, {state}>"
 
     def _place(self) -> str:
-        target = self._target.target if isinstance(self._target, _Region) else self._target
+        target = _whole(self._target)
         return _location(target) or f"{type_of(target)} in memory"
 
     def __del__(self) -> None:
@@ -301,11 +301,16 @@ class _Region:
         )
 
 
+def _whole(target: Any) -> Any:
+    """Return the target that a region is a part of, any other one unchanged."""
+    return target.target if isinstance(target, _Region) else target
+
+
 def _write_apart(targets: Sequence[Any]) -> None:
     """Raise ConflictError if one run would write some elements twice, and their order would be chance."""
     places: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
     for target in targets:
-        whole = target.target if isinstance(target, _Region) else target
+        whole = _whole(target)
         if target.shape:
             place = _location(whole) or f"{type_of(whole)} {id(whole):#x} in memory"
             begin = target.begin if isinstance(target, _Region) else (0,) * len(target.shape)
