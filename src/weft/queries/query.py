@@ -33,7 +33,7 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, SqlError, TaskError, UsageError
 from weft.model.wording import counted
-from weft.queries.advice import advised, no_variable, of_text
+from weft.queries.advice import advised, no_variable
 from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, to_pandas, with_own_names
@@ -80,9 +80,6 @@ _OF_DUCKDB: Final = re.compile(r"[A-Z][A-Za-z -]* Error: ")
 """The beginning of an error of DuckDB, with its class."""
 INTERRUPTED: Final = re.compile(r"\bINTERRUPT Error: ")
 """What DuckDB tells of a query that was interrupted, by itself or from outside."""
-
-_OF_TEXT: Final = (duckdb.PermissionException, duckdb.CatalogException, duckdb.BinderException)
-"""Errors about a text that was right before: a table or a file was dropped, or has other columns."""
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 _lock = threading.Lock()
@@ -183,7 +180,7 @@ class Query:
         self._reading: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
         self._interrupted = False
-        self._mistaken: WeftError | None = None  # what the task that ran the whole query found wrong with its text
+        self._mistaken: WeftError | None = None  # why the task that ran the whole query has failed
         self._stamped = [*_stamped(tables), *home.stamped(known)]
         self._described = self._check(variable, known)
 
@@ -646,16 +643,14 @@ class Query:
         self, plan: QueryPlan | None, graph: LogicalGraph, nodes: Sequence[VertexHandle]
     ) -> tuple[pa.Table, Results]:
         """Run a compiled query; return its rows and the results of the run."""
+        whole = plan is None
+        self._mistaken = None
+        try:
+            results = (self._home.own if whole else self._home.session).run(graph)
+        except TaskError as error:
+            raise self._mistaken or self._of_duckdb(error) or error from None
         if plan is None:
-            self._mistaken = None
-            try:
-                results = self._home.own.run(graph)
-            except TaskError:
-                if self._mistaken is None:
-                    raise
-                raise self._mistaken from None
             return results.value(nodes[0]), results
-        results = self._home.session.run(graph)
         ran = set(results)  # a plan that was not taken has no rows
         tables: list[pa.Table] = [one for node in nodes if node.id in ran for one in results[node] if one is not None]
         columns = [(name_of(at), of) for at, of in enumerate(plan.stages[plan.results[0]].relation.types)]
@@ -665,14 +660,20 @@ class Query:
         table = pa.concat_tables(tables)
         return table.rename_columns(self._names), results
 
+    def _of_duckdb(self, error: TaskError) -> WeftError | None:
+        """Return the error of Weft for what DuckDB raised in a task; None if something else has failed."""
+        cause = error.origin
+        if cause is None or not issubclass(cause.kind, duckdb.Error):
+            return None
+        return self._mistake(cause.kind(*cause.args))
+
     def _whole(self, ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> pa.Table:
         with self._home.connected(self._tables) as connection:
             run = partial(interruptible, ctx, connection)
             try:
                 return run(lambda: self._begin(connection).to_arrow_table())
             except duckdb.Error as error:
-                if isinstance(error, (*_OF_TEXT, duckdb.InterruptException)) or of_text(str(error)):
-                    self._mistaken = self._failure(error, connection, run)
+                self._mistaken = self._failure(error, connection, run)
                 raise
 
 
