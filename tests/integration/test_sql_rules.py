@@ -27,7 +27,7 @@ def context(request, tmp_path_factory):
         for k in range(1, 5):
             connection.execute(f"COPY (FROM t WHERE k = {k}) TO '{folder}/{k}.parquet' (FORMAT parquet)")
     with pytest.MonkeyPatch.context() as patch, weft.SqlContext(mode=mode, backend=backend, workers=2) as made:
-        patch.setattr("weft.queries.context.SPLIT_BYTES", 1)
+        patch.setattr("weft.queries.planned.SPLIT_BYTES", 1)
         made.register("t", folder / "*.parquet")
         yield made
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -46,19 +46,18 @@ from weft.queries.writing import replaced
 from weft.runtime import arguments
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from duckdb.sqltypes import DuckDBPyType
     from numpy.typing import NDArray
 
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.stages import QueryPlan
-    from weft.frontends.sql.tables import TableSplits
     from weft.graph.builder import VertexHandle
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import TaskContext, TaskInput
     from weft.model.errors import WeftError
     from weft.queries.advice import Variables
+    from weft.queries.catalogue import Catalogue
+    from weft.queries.planned import PlannedTables
     from weft.queries.sources import SqlTable
     from weft.runtime.run import Results
     from weft.wiring.session import Session
@@ -111,42 +110,14 @@ class QueryHome(Protocol):
         """The bytes that tasks of stages compute with in each of their processes; 0 if there is no bound."""
         ...
 
-    def cursor(self, tables: Mapping[str, SqlTable] = ...) -> duckdb.DuckDBPyConnection:
-        """Return a connection of its own for one query, with further `tables` by name."""
+    @property
+    def catalogue(self) -> Catalogue:
+        """The tables by name."""
         ...
 
-    def connected(self, tables: Mapping[str, SqlTable]) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """Give a connection for a query that leaves nothing in it, with further `tables` by name."""
-        ...
-
-    def checking(
-        self, text: str, tables: Mapping[str, SqlTable], read: Mapping[str, SqlTable]
-    ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """Give a connection that checks a text over further `tables`, or over the tables `read` of the context."""
-        ...
-
-    def check_views(self, query: str) -> None:
-        """SqlError: a view that a query reads, itself or through others, reads a table that is gone."""
-        ...
-
-    def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
-        """Return the plan of a query, with further `tables` by name; NotCoveredError: it cannot run in stages."""
-        ...
-
-    def replaced(self, tables: Mapping[str, SqlTable]) -> bool:
-        """Whether one of these tables of the context has another table of its name in its place."""
-        ...
-
-    def stamped(self, names: Iterable[str]) -> Sequence[tuple[FileTable, object]]:
-        """Return the tables of the context in files of this machine, with their stamps at the last look at them."""
-        ...
-
-    def files(self, name: str) -> FileTable:
-        """Return the Parquet files of a table that was planned."""
-        ...
-
-    def splits(self, name: str) -> TableSplits:
-        """Return the splits of a table that was planned."""
+    @property
+    def planned(self) -> PlannedTables:
+        """The tables as queries in stages read them."""
         ...
 
 
@@ -181,13 +152,13 @@ class Query:
         self._interrupting = threading.Lock()
         self._interrupted = False
         self._mistaken: WeftError | None = None  # why the task that ran the whole query has failed
-        self._stamped = [*_stamped(tables), *home.stamped(known)]
+        self._stamped = [*_stamped(tables), *home.catalogue.stamped(known)]
         self._described = self._check(variable, known)
 
     @property
     def _tables(self) -> Mapping[str, SqlTable]:
         """The tables that the context has not, or no longer has under the name that the query was made with."""
-        return {**self._known, **self._own} if self._home.replaced(self._known) else self._own
+        return {**self._known, **self._own} if self._home.catalogue.replaced(self._known) else self._own
 
     def _check(self, variable: Variables, known: Mapping[str, SqlTable]) -> list[tuple[str, str]]:
         """Return the columns with their types; SqlError: the query cannot run.
@@ -197,12 +168,12 @@ class Query:
         tables = self._tables
         if not self._parameters:
             with (
-                self._home.checking(self.text, tables, known) as connection,
+                self._home.catalogue.checking(self.text, tables, known) as connection,
                 suppress(duckdb.Error),  # DESCRIBE tells the place
             ):
                 found = connection.sql(self.text)  # binds the query, and does not optimise it
                 return list(zip(found.columns, map(str, found.types), strict=True))
-        with self._home.connected(tables) as connection:
+        with self._home.catalogue.connected(tables) as connection:
 
             def check(text: str) -> str:
                 try:
@@ -224,7 +195,7 @@ class Query:
         """
         if isinstance(error, duckdb.CatalogException):
             try:
-                self._home.check_views(self.text)
+                self._home.catalogue.check_views(self.text)
             except SqlError as told:
                 return told
         return advised(mistake(error, self.text, **known), variable)
@@ -396,7 +367,7 @@ class Query:
         if self._rows is not None or self._plan() is not None:
             yield self._exact().to_reader(max_chunksize=rows)
             return
-        with keyboard_interrupts(), self._home.cursor(self._tables) as connection:
+        with keyboard_interrupts(), self._home.catalogue.cursor(self._tables) as connection:
             self._reading, self._interrupted = connection, False
             run = partial(interruptible_call, connection)
             try:
@@ -593,7 +564,7 @@ class Query:
             self._planned_over = tables
             try:
                 text, variables = bound(self.text, self._parameters)
-                relation = self._home.relation(text, variables, tables)
+                relation = self._home.planned.relation(text, variables, tables)
                 plan = narrowed(cut(relation, self._weigh, small=SMALL_BYTES, tiny=TINY_BYTES))
                 with database() as connection:
                     check_plan(plan, [of for _, of in self._described], connection)
@@ -604,7 +575,7 @@ class Query:
 
     def _weigh(self, relation: Relation) -> float:
         if isinstance(relation, Scan):
-            return self._home.files(relation.table).nbytes()
+            return self._home.planned.files(relation.table).nbytes()
         return sum(map(self._weigh, children(relation)))
 
     # ------------------------------------------------------------------------------------------------------------- runs
@@ -619,7 +590,7 @@ class Query:
             graph = Graph("query")
             return None, graph, [graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()]
         read = {scan.table for stage in plan.stages for scan in scans(stage.relation)}
-        splits = {table: self._home.splits(table) for table in read}
+        splits = {table: self._home.planned.splits(table, self._home.slots) for table in read}
         waves = any(stage.enough is not None for stage in plan.stages)
         slots = self._home.slots if waves else 1  # a cluster has to be asked
         compiler = partial(
@@ -668,7 +639,7 @@ class Query:
         return self._mistake(cause.kind(*cause.args))
 
     def _whole(self, ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> pa.Table:
-        with self._home.connected(self._tables) as connection:
+        with self._home.catalogue.connected(self._tables) as connection:
             run = partial(interruptible, ctx, connection)
             try:
                 return run(lambda: self._begin(connection).to_arrow_table())
