@@ -1,6 +1,7 @@
 """Steps of the kind `sql` under the commands of runs: those that tell of them, stop them and continue them."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,7 @@ def test_a_query_that_was_stopped_goes_on_with_an_edited_file(place, by):
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
 def test_what_a_query_names_is_checked_before_anything_runs(place, command, changes, told):
-    sums = {
+    sums: dict[str, Any] = {
         "deps": "make",
         "parameters": {"least": 30},
         "artifacts": {"input": {"people": "{{make.people}}"}, "output": ["sums"]},

@@ -17,14 +17,14 @@ from weft.frontends.sql.mistakes import unreadable
 from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import ConflictError, DefinitionError, NotFoundError, SqlError
 from weft.model.suggestions import did_you_mean
+from weft.queries.connections import ROWS, plain
 from weft.queries.inspecting import inspected
-from weft.queries.query import ROWS, plain
 from weft.queries.sources import compared_alike, listed_again
 from weft.queries.statements import read_statement, referenced
 from weft.queries.storing import store_rows
 
 if TYPE_CHECKING:
-    from weft.queries.query import Query
+    from weft.queries.executing import Interruptible
     from weft.queries.sources import SqlTable
 
 IDLE_CONNECTIONS: Final = 4
@@ -253,7 +253,11 @@ class Catalogue:
         return query
 
     def stored(
-        self, connection: duckdb.DuckDBPyConnection, name: str, types: Mapping[str, str], read: Query | None = None
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        name: str,
+        types: Mapping[str, str],
+        read: Interruptible | None = None,
     ) -> tuple[FileTable, int]:
         """Write the table `ROWS` of a connection to a file of the context; return it as a table, and its rows."""
         path, select, count = store_rows(connection, ROWS, types, self._new_file, read)

@@ -17,8 +17,9 @@ from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import SqlError
 from weft.queries.advice import advised
 from weft.queries.catalogue import described
+from weft.queries.connections import ROWS, rows_named
 from weft.queries.executing import executed
-from weft.queries.query import INTERRUPTED, ROWS, rows_named
+from weft.queries.query import INTERRUPTED
 from weft.queries.sources import outside
 from weft.queries.writing import replaced, replaced_folder
 from weft.store.filesystems import is_url

@@ -19,8 +19,9 @@ from weft.model.errors import SqlError, UsageError
 from weft.model.wording import type_of
 from weft.queries.catalogue import Catalogue, view_query
 from weft.queries.changes import copy_rows, define_view, drop_table, insert_rows, make_empty_table, make_table
+from weft.queries.connections import plain
 from weft.queries.planned import PlannedTables
-from weft.queries.query import Query, plain
+from weft.queries.query import Query
 from weft.queries.sources import (
     Grants,
     arrow_table,

@@ -14,7 +14,7 @@ from weft.frontends.sql.planner import Planner
 from weft.frontends.sql.tables import FileTable, ViewTable
 from weft.model.errors import WeftError
 from weft.queries.catalogue import described
-from weft.queries.query import ROWS
+from weft.queries.connections import ROWS
 from weft.queries.sources import stamps
 
 if TYPE_CHECKING:
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 SPLIT_BYTES: Final = 32 << 20
 """The compressed bytes of a table that one task scans, at least."""
-LARGER: Final = 4
-"""One task scans at most this many times as much; all slots have equally many tasks then, two at least."""
+LARGER: Final = 16
+"""One task scans at most this many times as much; all slots have equally many tasks then, two at least.
+
+A task looks at the bounds of all row groups of its file, and makes a hash table of each table that it is given whole.
+"""
 
 
 class PlannedTables:

@@ -19,7 +19,6 @@ import pyarrow as pa
 from weft.engine.explain import planned_width
 from weft.frontends.sql.checking import check_plan
 from weft.frontends.sql.compiler import compile_plan
-from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.explaining import describe_stages
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.fragment import database, interruptible, nothing
@@ -34,6 +33,7 @@ from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, SqlError, TaskError, UsageError
 from weft.model.wording import counted
 from weft.queries.advice import advised, no_variable
+from weft.queries.connections import ROWS, plain, rows_named
 from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, to_pandas, with_own_names
@@ -71,7 +71,6 @@ SHOWN_ROWS: Final = 20
 BATCH_ROWS: Final = 65_536
 MOST_BATCH_ROWS: Final = (1 << 31) - 1
 """The rows of one batch, at most: places in Arrow's texts have 31 bits."""
-ROWS: Final = "weft_rows"
 _LINES: Final = re.compile(r"\.(?:jsonl|ndjson)(?:\.(?:gz|zst))?$", re.IGNORECASE)
 """The end of a file with a JSON object in each line."""
 _INTERVAL: Final = pa.month_day_nano_interval()
@@ -81,8 +80,6 @@ INTERRUPTED: Final = re.compile(r"\bINTERRUPT Error: ")
 """What DuckDB tells of a query that was interrupted, by itself or from outside."""
 
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
-_lock = threading.Lock()
-_plain: list[duckdb.DuckDBPyConnection] = []
 
 Answer = TypeVar("Answer")
 
@@ -653,24 +650,11 @@ def _has_zone(of: pa.DataType) -> bool:
     return any_within(of, lambda one: pa.types.is_timestamp(one) and one.tz is not None)
 
 
-def plain() -> duckdb.DuckDBPyConnection:
-    """Return a connection that reads no files, and converts types that Arrow has not to types that it has."""
-    with _lock:
-        if not _plain:
-            _plain.append(open_database(lossless=False))
-        return _plain[0].cursor()
-
-
 def _stamped(tables: Mapping[str, SqlTable]) -> Iterator[tuple[FileTable, object]]:
     """Yield the tables in files of this machine with their stamps."""
     for table in tables.values():
         if isinstance(table, FileTable) and (stamp := table.stamp()) is not None:
             yield table, stamp
-
-
-def rows_named(columns: Sequence[str]) -> str:
-    """Return the table `ROWS` with other names of its columns, for a FROM."""
-    return f"{ROWS} AS {ROWS}({', '.join(map(identifier, columns))})"
 
 
 def batch_rows(name: str, value: object) -> int:

@@ -19,8 +19,8 @@ from weft.frontends.sql.tables import FileTable
 from weft.model.errors import ForbiddenError, NotFoundError, RunCancelledError, SqlError, TaskError, WeftError
 from weft.model.resources import Resources
 from weft.model.suggestions import did_you_mean
+from weft.queries.connections import plain
 from weft.queries.context import SqlContext
-from weft.queries.query import plain
 from weft.queries.remarks import collected
 from weft.queries.sources import file_table, reader_of
 from weft.queries.statements import referenced, tokens
