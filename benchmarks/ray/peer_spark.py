@@ -17,6 +17,7 @@ def session() -> Any:
 
     return (
         SparkSession.builder.master("local[2]")
+        .config("spark.driver.memory", "8g")  # tasks run there, and with its own 1g queries at scale 10 fail
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.ui.enabled", False)
         .config("spark.log.level", "ERROR")

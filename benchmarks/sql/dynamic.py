@@ -21,7 +21,7 @@ from benchmarks.sql.data import tpch
 from benchmarks.sql.joins import CONDITIONAL, FOLDER, PRUNED, SKEWED, TABLES
 from benchmarks.sql.sizes import SCALE
 from weft.frontends.sql import compiler, fragment, stages
-from weft.queries import context, query
+from weft.queries import planned, query
 
 FACTS = 1_000
 """Files of the fact table, each with the rows of one range of keys."""
@@ -87,7 +87,7 @@ def _speedup(text: str, *static: tuple[Any, str, Callable[..., Any]]) -> Figures
 WORKERS = 32
 RUNS = 5
 """The runs of a join, after a first one, whose median counts: a single one is up to a sixth beside it."""
-EIGHTH = ((query, "TARGET_BYTES", 4 << 20), (query, "SMALL_BYTES", 1 << 20), (context, "SPLIT_BYTES", 4 << 20))
+EIGHTH = ((query, "TARGET_BYTES", 4 << 20), (query, "SMALL_BYTES", 1 << 20), (planned, "SPLIT_BYTES", 4 << 20))
 """An eighth of the sizes that plans are made by: a table stands for one of eight times as many rows."""
 
 
@@ -201,7 +201,7 @@ def _warm(setting: str, tables: dict[str, str]) -> Iterator[weft.SqlContext]:
     with weft.SqlContext(backend="processes", workers=SLOTS, mode="stages", bubbles=setting) as made:
         for name, path in tables.items():
             made.register(name, path)
-        with _replaced(context, "SPLIT_BYTES", 1 << 20):
+        with _replaced(planned, "SPLIT_BYTES", 1 << 20):
             made.sql(WARM).arrow()
         yield made
 

@@ -123,7 +123,7 @@ def test_wrong_sql_is_told_before_anything_is_read_or_started(tmp_path, people, 
                 context.sql(text)
             assert (caught.value.line, caught.value.column) == (line, column), text
             assert hint in caught.value.hint, text
-        with pytest.raises(duckdb.Error), context.cursor() as connection:  # a scan is noticed
+        with pytest.raises(duckdb.Error), context.catalogue.cursor() as connection:  # a scan is noticed
             connection.execute("SELECT name FROM people").fetchall()
     assert not started
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 import weft
-from weft.model.errors import TaskError
+from weft.model.errors import SqlError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text().partition("\n## Rules of values\n")[2]
 RULES = re.findall(r"^\|.*\| `([^`]+)` \| `([^`]+)` \|$", PAGE, re.MULTILINE)
@@ -27,7 +27,7 @@ def context(request, tmp_path_factory):
         for k in range(1, 5):
             connection.execute(f"COPY (FROM t WHERE k = {k}) TO '{folder}/{k}.parquet' (FORMAT parquet)")
     with pytest.MonkeyPatch.context() as patch, weft.SqlContext(mode=mode, backend=backend, workers=2) as made:
-        patch.setattr("weft.queries.context.SPLIT_BYTES", 1)
+        patch.setattr("weft.queries.planned.SPLIT_BYTES", 1)
         made.register("t", folder / "*.parquet")
         yield made
 
@@ -42,7 +42,7 @@ def test_a_rule_holds(context, statement, shown):
     query = context.sql(text)
     assert query.explained().mode == context.mode, query.whole_because
     if shown.startswith("error: "):
-        with pytest.raises(TaskError, match=re.escape(shown.removeprefix("error: "))):
+        with pytest.raises(SqlError, match=re.escape(shown.removeprefix("error: "))):
             query.rows()
         return
     rows = query.rows() if " order by " in text else sorted(query.rows(), key=repr)

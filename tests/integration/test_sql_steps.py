@@ -1,6 +1,7 @@
 """Steps of the kind `sql` under the commands of runs: those that tell of them, stop them and continue them."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -125,3 +126,31 @@ def test_a_query_that_was_stopped_goes_on_with_an_edited_file(place, by):
     assert place.result() == '"age"\n71\n'
     shown = json.loads(place.weft("show", RUN, "--json")[1])
     assert "sums" in json.dumps(shown)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"query": "select * from peple"}, ("there is no table peple", "Did you mean people?")),
+        ({"tables": {"t": "peopel"}}, ("the input 'peopel'", "people")),
+        ({"output": "sum"}, ("the output 'sum'", "sums")),
+        ({"query": "select $lest from people"}, ("the text asks for $lest", "Did you mean least?")),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_what_a_query_names_is_checked_before_anything_runs(place, command, changes, told):
+    sums: dict[str, Any] = {
+        "deps": "make",
+        "parameters": {"least": 30},
+        "artifacts": {"input": {"people": "{{make.people}}"}, "output": ["sums"]},
+        "x-weft": {"kind": "sql", "with": {"query": "select sum(age) as age from people where age > $least"}},
+    }
+    make = {"command": r"printf 'name,age\nAnn,30\nBob,41\n' > {{people}}", "artifacts": {"output": ["people"]}}
+    place.write({"make": make, "sums": sums})
+    assert place.weft("plan", "run.yaml")[0] == 0
+    sums["x-weft"]["with"] |= changes
+    place.write({"make": make, "sums": sums})
+    code, out, err = place.weft(command, "run.yaml")
+    assert code != 0
+    assert all(one in err for one in told), err
+    assert not place.folder_of().exists(), out

@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 import weft
-from weft.model.errors import TaskError
+from weft.model.errors import SqlError
 from weft.queries import query
 
 MODES = pytest.mark.parametrize("mode", ["whole", "stages"])
@@ -20,7 +20,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["threads", "processes"])
 def context(request, tmp_path, monkeypatch):
     """A context with a table `t` in three files, of which one is empty."""
     monkeypatch.setattr(query, "SMALL_BYTES", request.param)
-    monkeypatch.setattr("weft.queries.context.SPLIT_BYTES", 1)
+    monkeypatch.setattr("weft.queries.planned.SPLIT_BYTES", 1)
     schema = pa.schema([("k", pa.int32()), ("v", pa.float64()), ("s", pa.string()), ("b", pa.bool_())])
     for number, ids in enumerate(([0, 1], [2, 3, 4], [])):
         rows = {
@@ -117,7 +117,7 @@ def test_averages_of_decimals_are_equal_to_the_last_bit(tmp_path):
 
 @MODES
 def test_folders_whose_files_have_different_columns(tmp_path, mode, monkeypatch):
-    monkeypatch.setattr("weft.queries.context.SPLIT_BYTES", 1)
+    monkeypatch.setattr("weft.queries.planned.SPLIT_BYTES", 1)
     for number, columns in enumerate(
         ({"n": [1, 2], "old": ["a", "b"]}, {"n": [3], "new": [1.5]}, {"new": [2], "n": [4]})
     ):
@@ -161,9 +161,11 @@ def test_types_that_arrow_has_not(tmp_path, mode, backend):
     ],
 )
 def test_errors_while_a_query_runs(context, mode, text, message):
-    with pytest.raises(TaskError, match=message) as caught:
+    with pytest.raises(SqlError, match=message) as caught:
         context.sql(text, mode=mode).rows()
-    assert caught.value.raised.startswith("_duckdb:")
+    with pytest.raises(SqlError) as again:
+        list(context.sql(text, mode=mode).batches())
+    assert again.value.code == caught.value.code
     if mode == "stages":
         assert "LINE" not in str(caught.value)
         assert " c1" not in str(caught.value)

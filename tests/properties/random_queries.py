@@ -139,7 +139,7 @@ def settings(rng):
         "weft.frontends.sql.stages.TOP_ROWS": rng.choice([0, 3, 10_000]),
         "weft.queries.query.PARTITIONS": rng.choice([1, 2, 3]),
         "weft.queries.query.TARGET_BYTES": rng.choice([1, 1000, 1 << 20]),
-        "weft.queries.context.SPLIT_BYTES": rng.choice([1, 3000, 1 << 20]),
+        "weft.queries.planned.SPLIT_BYTES": rng.choice([1, 3000, 1 << 20]),
     }
 
 

@@ -136,7 +136,10 @@ class FederatedFileError(DocumentError):
 
 
 class SqlError(DocumentError):
-    """A query is not SQL, or names something that does not exist; the message begins with `query:line:column`."""
+    """A query is not SQL, names something that does not exist, or meets a value that it cannot compute with.
+
+    The message begins with `query:line:column` where the place is known.
+    """
 
     code = "WEFT207"
 

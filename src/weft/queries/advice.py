@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from weft.frontends.sql.mistakes import UNQUOTED_DATE
 from weft.model.errors import SqlError, WeftError
 from weft.model.wording import counted, type_of
 
@@ -17,8 +16,6 @@ DIFFERENT_FILES: Final = "Schema mismatch between globbed files"
 """The words of DuckDB for files of one table that have different columns."""
 _MISFIT: Final = re.compile(r"^(.*\.(?:csv|tsv|json\w*|ndjson)(?:\.gz)?), line \d+: (.*)", re.IGNORECASE | re.DOTALL)
 """What `mistake` tells of a row of a file that has not the columns or types of the rows before it."""
-_OF_FILES: Final = (DIFFERENT_FILES, "CSV Error on Line", "JSON transform error in file")
-"""The words of DuckDB for files that are not as the table has them."""
 
 
 Variables: TypeAlias = Callable[[str], Any]
@@ -27,11 +24,6 @@ Variables: TypeAlias = Callable[[str], Any]
 
 def no_variable(_name: str) -> None:
     """Return None, where the caller's variables are not known."""
-
-
-def of_text(message: str) -> bool:
-    """Whether a message of DuckDB, of a query that runs, is about its text or the files that it reads."""
-    return any(one in message for one in _OF_FILES) or UNQUOTED_DATE.search(message) is not None
 
 
 def advised(error: WeftError, variable: Variables = no_variable) -> WeftError:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -19,7 +19,6 @@ import pyarrow as pa
 from weft.engine.explain import planned_width
 from weft.frontends.sql.checking import check_plan
 from weft.frontends.sql.compiler import compile_plan
-from weft.frontends.sql.databases import open_database
 from weft.frontends.sql.explaining import describe_stages
 from weft.frontends.sql.expressions import NotCoveredError, identifier, literal
 from weft.frontends.sql.fragment import database, interruptible, nothing
@@ -33,7 +32,8 @@ from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, SqlError, TaskError, UsageError
 from weft.model.wording import counted
-from weft.queries.advice import advised, no_variable, of_text
+from weft.queries.advice import advised, no_variable
+from weft.queries.connections import ROWS, plain, rows_named
 from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
 from weft.queries.frames import for_frames, to_pandas, with_own_names
@@ -46,19 +46,18 @@ from weft.queries.writing import replaced
 from weft.runtime import arguments
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from duckdb.sqltypes import DuckDBPyType
     from numpy.typing import NDArray
 
     from weft.frontends.sql.relations import Relation
     from weft.frontends.sql.stages import QueryPlan
-    from weft.frontends.sql.tables import TableSplits
     from weft.graph.builder import VertexHandle
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import TaskContext, TaskInput
     from weft.model.errors import WeftError
     from weft.queries.advice import Variables
+    from weft.queries.catalogue import Catalogue
+    from weft.queries.planned import PlannedTables
     from weft.queries.sources import SqlTable
     from weft.runtime.run import Results
     from weft.wiring.session import Session
@@ -72,7 +71,6 @@ SHOWN_ROWS: Final = 20
 BATCH_ROWS: Final = 65_536
 MOST_BATCH_ROWS: Final = (1 << 31) - 1
 """The rows of one batch, at most: places in Arrow's texts have 31 bits."""
-ROWS: Final = "weft_rows"
 _LINES: Final = re.compile(r"\.(?:jsonl|ndjson)(?:\.(?:gz|zst))?$", re.IGNORECASE)
 """The end of a file with a JSON object in each line."""
 _INTERVAL: Final = pa.month_day_nano_interval()
@@ -81,12 +79,7 @@ _OF_DUCKDB: Final = re.compile(r"[A-Z][A-Za-z -]* Error: ")
 INTERRUPTED: Final = re.compile(r"\bINTERRUPT Error: ")
 """What DuckDB tells of a query that was interrupted, by itself or from outside."""
 
-_OF_TEXT: Final = (duckdb.PermissionException, duckdb.CatalogException, duckdb.BinderException)
-"""Errors about a text that was right before: a table or a file was dropped, or has other columns."""
-
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
-_lock = threading.Lock()
-_plain: list[duckdb.DuckDBPyConnection] = []
 
 Answer = TypeVar("Answer")
 
@@ -114,42 +107,14 @@ class QueryHome(Protocol):
         """The bytes that tasks of stages compute with in each of their processes; 0 if there is no bound."""
         ...
 
-    def cursor(self, tables: Mapping[str, SqlTable] = ...) -> duckdb.DuckDBPyConnection:
-        """Return a connection of its own for one query, with further `tables` by name."""
+    @property
+    def catalogue(self) -> Catalogue:
+        """The tables by name."""
         ...
 
-    def connected(self, tables: Mapping[str, SqlTable]) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """Give a connection for a query that leaves nothing in it, with further `tables` by name."""
-        ...
-
-    def checking(
-        self, text: str, tables: Mapping[str, SqlTable], read: Mapping[str, SqlTable]
-    ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
-        """Give a connection that checks a text over further `tables`, or over the tables `read` of the context."""
-        ...
-
-    def check_views(self, query: str) -> None:
-        """SqlError: a view that a query reads, itself or through others, reads a table that is gone."""
-        ...
-
-    def relation(self, text: str, variables: Mapping[str, object], tables: Mapping[str, SqlTable]) -> Relation:
-        """Return the plan of a query, with further `tables` by name; NotCoveredError: it cannot run in stages."""
-        ...
-
-    def replaced(self, tables: Mapping[str, SqlTable]) -> bool:
-        """Whether one of these tables of the context has another table of its name in its place."""
-        ...
-
-    def stamped(self, names: Iterable[str]) -> Sequence[tuple[FileTable, object]]:
-        """Return the tables of the context in files of this machine, with their stamps at the last look at them."""
-        ...
-
-    def files(self, name: str) -> FileTable:
-        """Return the Parquet files of a table that was planned."""
-        ...
-
-    def splits(self, name: str) -> TableSplits:
-        """Return the splits of a table that was planned."""
+    @property
+    def planned(self) -> PlannedTables:
+        """The tables as queries in stages read them."""
         ...
 
 
@@ -183,14 +148,14 @@ class Query:
         self._reading: duckdb.DuckDBPyConnection | None = None
         self._interrupting = threading.Lock()
         self._interrupted = False
-        self._mistaken: WeftError | None = None  # what the task that ran the whole query found wrong with its text
-        self._stamped = [*_stamped(tables), *home.stamped(known)]
+        self._mistaken: WeftError | None = None  # why the task that ran the whole query has failed
+        self._stamped = [*_stamped(tables), *home.catalogue.stamped(known)]
         self._described = self._check(variable, known)
 
     @property
     def _tables(self) -> Mapping[str, SqlTable]:
         """The tables that the context has not, or no longer has under the name that the query was made with."""
-        return {**self._known, **self._own} if self._home.replaced(self._known) else self._own
+        return {**self._known, **self._own} if self._home.catalogue.replaced(self._known) else self._own
 
     def _check(self, variable: Variables, known: Mapping[str, SqlTable]) -> list[tuple[str, str]]:
         """Return the columns with their types; SqlError: the query cannot run.
@@ -200,12 +165,12 @@ class Query:
         tables = self._tables
         if not self._parameters:
             with (
-                self._home.checking(self.text, tables, known) as connection,
+                self._home.catalogue.checking(self.text, tables, known) as connection,
                 suppress(duckdb.Error),  # DESCRIBE tells the place
             ):
                 found = connection.sql(self.text)  # binds the query, and does not optimise it
                 return list(zip(found.columns, map(str, found.types), strict=True))
-        with self._home.connected(tables) as connection:
+        with self._home.catalogue.connected(tables) as connection:
 
             def check(text: str) -> str:
                 try:
@@ -227,7 +192,7 @@ class Query:
         """
         if isinstance(error, duckdb.CatalogException):
             try:
-                self._home.check_views(self.text)
+                self._home.catalogue.check_views(self.text)
             except SqlError as told:
                 return told
         return advised(mistake(error, self.text, **known), variable)
@@ -399,7 +364,7 @@ class Query:
         if self._rows is not None or self._plan() is not None:
             yield self._exact().to_reader(max_chunksize=rows)
             return
-        with keyboard_interrupts(), self._home.cursor(self._tables) as connection:
+        with keyboard_interrupts(), self._home.catalogue.cursor(self._tables) as connection:
             self._reading, self._interrupted = connection, False
             run = partial(interruptible_call, connection)
             try:
@@ -596,7 +561,7 @@ class Query:
             self._planned_over = tables
             try:
                 text, variables = bound(self.text, self._parameters)
-                relation = self._home.relation(text, variables, tables)
+                relation = self._home.planned.relation(text, variables, tables)
                 plan = narrowed(cut(relation, self._weigh, small=SMALL_BYTES, tiny=TINY_BYTES))
                 with database() as connection:
                     check_plan(plan, [of for _, of in self._described], connection)
@@ -607,7 +572,7 @@ class Query:
 
     def _weigh(self, relation: Relation) -> float:
         if isinstance(relation, Scan):
-            return self._home.files(relation.table).nbytes()
+            return self._home.planned.files(relation.table).nbytes()
         return sum(map(self._weigh, children(relation)))
 
     # ------------------------------------------------------------------------------------------------------------- runs
@@ -622,7 +587,7 @@ class Query:
             graph = Graph("query")
             return None, graph, [graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()]
         read = {scan.table for stage in plan.stages for scan in scans(stage.relation)}
-        splits = {table: self._home.splits(table) for table in read}
+        splits = {table: self._home.planned.splits(table, self._home.slots) for table in read}
         waves = any(stage.enough is not None for stage in plan.stages)
         slots = self._home.slots if waves else 1  # a cluster has to be asked
         compiler = partial(
@@ -646,16 +611,16 @@ class Query:
         self, plan: QueryPlan | None, graph: LogicalGraph, nodes: Sequence[VertexHandle]
     ) -> tuple[pa.Table, Results]:
         """Run a compiled query; return its rows and the results of the run."""
+        whole = plan is None
+        self._mistaken = None
+        try:
+            results = (self._home.own if whole else self._home.session).run(graph)
+        except TaskError as error:
+            if (told := self._mistaken or self._of_duckdb(error)) is None:
+                raise
+            raise told from None
         if plan is None:
-            self._mistaken = None
-            try:
-                results = self._home.own.run(graph)
-            except TaskError:
-                if self._mistaken is None:
-                    raise
-                raise self._mistaken from None
             return results.value(nodes[0]), results
-        results = self._home.session.run(graph)
         ran = set(results)  # a plan that was not taken has no rows
         tables: list[pa.Table] = [one for node in nodes if node.id in ran for one in results[node] if one is not None]
         columns = [(name_of(at), of) for at, of in enumerate(plan.stages[plan.results[0]].relation.types)]
@@ -665,14 +630,20 @@ class Query:
         table = pa.concat_tables(tables)
         return table.rename_columns(self._names), results
 
+    def _of_duckdb(self, error: TaskError) -> WeftError | None:
+        """Return the error of Weft for what DuckDB raised in a task; None if something else has failed."""
+        cause = error.origin
+        if cause is None or not issubclass(cause.kind, duckdb.Error):
+            return None
+        return self._mistake(cause.kind(*cause.args))
+
     def _whole(self, ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> pa.Table:
-        with self._home.connected(self._tables) as connection:
+        with self._home.catalogue.connected(self._tables) as connection:
             run = partial(interruptible, ctx, connection)
             try:
                 return run(lambda: self._begin(connection).to_arrow_table())
             except duckdb.Error as error:
-                if isinstance(error, (*_OF_TEXT, duckdb.InterruptException)) or of_text(str(error)):
-                    self._mistaken = self._failure(error, connection, run)
+                self._mistaken = self._failure(error, connection, run)
                 raise
 
 
@@ -681,24 +652,11 @@ def _has_zone(of: pa.DataType) -> bool:
     return any_within(of, lambda one: pa.types.is_timestamp(one) and one.tz is not None)
 
 
-def plain() -> duckdb.DuckDBPyConnection:
-    """Return a connection that reads no files, and converts types that Arrow has not to types that it has."""
-    with _lock:
-        if not _plain:
-            _plain.append(open_database(lossless=False))
-        return _plain[0].cursor()
-
-
 def _stamped(tables: Mapping[str, SqlTable]) -> Iterator[tuple[FileTable, object]]:
     """Yield the tables in files of this machine with their stamps."""
     for table in tables.values():
         if isinstance(table, FileTable) and (stamp := table.stamp()) is not None:
             yield table, stamp
-
-
-def rows_named(columns: Sequence[str]) -> str:
-    """Return the table `ROWS` with other names of its columns, for a FROM."""
-    return f"{ROWS} AS {ROWS}({', '.join(map(identifier, columns))})"
 
 
 def batch_rows(name: str, value: object) -> int:

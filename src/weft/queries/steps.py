@@ -5,23 +5,25 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pyarrow.csv
 
-from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
+from weft.frontends.pipelines.kinds import Complaints, StepFrame, StepKind, leaves_of
 from weft.frontends.sql.fragment import interrupted_at_cancel
 from weft.frontends.sql.mistakes import mistake
 from weft.frontends.sql.tables import FileTable
-from weft.model.errors import ForbiddenError, NotFoundError, RunCancelledError, TaskError, WeftError
+from weft.model.errors import ForbiddenError, NotFoundError, RunCancelledError, SqlError, TaskError, WeftError
 from weft.model.resources import Resources
+from weft.model.suggestions import did_you_mean
+from weft.queries.connections import plain
 from weft.queries.context import SqlContext
 from weft.queries.remarks import collected
 from weft.queries.sources import file_table, reader_of
-from weft.queries.statements import tokens
+from weft.queries.statements import referenced, tokens
 
 if TYPE_CHECKING:
     from weft.graph.task import TaskContext, TaskInput
@@ -51,7 +53,7 @@ def run_query(ctx: TaskContext, _inputs: Mapping[str, TaskInput]) -> dict[str, A
             values = {key: value for key, value in params["parameters"].items() if f"${key}" in _asked(text)}
             query = context.run_text(text, values or None, "whole", None)
             _write(ctx, query, output, options.get("format") or "parquet")
-    except (RunCancelledError, TaskError):
+    except RunCancelledError:
         raise
     except WeftError as error:
         raise TaskError(error.message, task=name, hint=_hint_of_step(error)) from None
@@ -161,14 +163,34 @@ def leaves(options: Mapping[str, Any], folder: str, cwd: str) -> dict[str, str]:
     return {**leaves_of({key: value for key, value in options.items() if key != "query"}, folder, cwd), "query": digest}
 
 
-def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
-    """Check the syntax of the query before a run. SqlError: it is no SQL."""
+def examine(options: Mapping[str, Any], folder: str, step: StepFrame) -> list[str]:
+    """Check the query, and what it and the options name, before a run.
+
+    SqlError: it is no SQL, or asks for a table or a parameter that the step has not. NotFoundError: an option names an
+    artifact that the step has not.
+    """
     text = _text(options, folder)
-    try:
-        duckdb.extract_statements(text)
-    except duckdb.Error as error:
-        raise mistake(error, text) from None
+    _output(options, dict.fromkeys(step.outputs, ""))
+    tables = _tables(options, {name: [] for name in step.inputs})
+    with plain() as connection:
+        try:
+            connection.extract_statements(text)
+        except duckdb.Error as error:
+            raise mistake(error, text) from None
+        known = {name.lower() for name in tables}
+        for name in sorted(referenced(connection, text)):
+            if name.lower() not in known and not reader_of(name):  # it is told of a file when it runs
+                raise SqlError(f"there is no table {name}", hint=_known("tables", tables, name))
+    for name in sorted(asked.removeprefix("$") for asked in _asked(text)):
+        if name not in step.parameters:
+            raise SqlError(f"the text asks for ${name}", hint=_known("parameters", step.parameters, name))
     return []
+
+
+def _known(what: str, names: Collection[str], meant: str) -> str:
+    """Return a hint with the tables or parameters that a step has."""
+    there = f"The {what} of the step are: {', '.join(names) or 'none'}."
+    return f"{guess} {there}" if (guess := did_you_mean(meant, names)) else there
 
 
 KIND: Final = StepKind(

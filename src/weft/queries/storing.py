@@ -18,7 +18,7 @@ from weft.queries.executing import executed
 if TYPE_CHECKING:
     import duckdb
 
-    from weft.queries.query import Query
+    from weft.queries.executing import Interruptible
 
 _FOREIGN: Final = re.compile(r"HUGEINT|ENUM|\bBIT\b|BIGNUM|UNION|INTERVAL|WITH TIME ZONE|TIMESTAMP_|VARIANT|GEOMETRY")
 """Types that Parquet has not; their values are kept as texts."""
@@ -30,7 +30,7 @@ def store_rows(
     rows: str,
     types: Mapping[str, str],
     place: Callable[[], str],
-    read: Query | None,
+    read: Interruptible | None,
 ) -> tuple[str, str, int]:
     """Write a table of a connection to a Parquet file; return its path, the columns to select from it, and its rows.
 
@@ -66,7 +66,7 @@ def store_rows(
 
 
 def _written(
-    connection: duckdb.DuckDBPyConnection, query: str, path: str, read: Query | None, *, plain: bool
+    connection: duckdb.DuckDBPyConnection, query: str, path: str, read: Interruptible | None, *, plain: bool
 ) -> tuple[str, int]:
     """Write the rows of a query to a file; return its path and the number of rows."""
     copy = f"COPY ({query}) TO {literal(path)} (FORMAT parquet{', DICTIONARY_SIZE_LIMIT 0' if plain else ''})"

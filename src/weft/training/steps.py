@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weft import wiring
 from weft.admin.settings import check_setting, load_settings
 from weft.frontends.pipelines import function
-from weft.frontends.pipelines.kinds import Complaints, StepKind, leaves_of
+from weft.frontends.pipelines.kinds import Complaints, StepFrame, StepKind, leaves_of
 from weft.frontends.pipelines.states import NEWS
 from weft.frontends.training.compiler import as_json, groups_of
 from weft.frontends.training.desired import is_ours
@@ -474,9 +474,9 @@ def spreads(options: Mapping[str, Any], folder: str) -> bool:
     return not any(f"{one.name}-".encode() in data for one in files.jobs for data in texts)
 
 
-def examine(options: Mapping[str, Any], folder: str, cwd: str) -> list[str]:
+def examine(options: Mapping[str, Any], folder: str, step: StepFrame) -> list[str]:
     """Read the jobs before a run; return their warnings. Errors as of `weft run FILE` before the run."""
-    files, file = _jobs_of(_plausible(options), folder, cwd, "job")
+    files, file = _jobs_of(_plausible(options), folder, step.cwd, "job")
     return _source(files, file, folder, _given(options, {})).examine()
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
@@ -42,6 +42,15 @@ def leaves_of(options: Mapping[str, Any], folder: str, cwd: str) -> dict[str, st
     return {f"option {name}": json.dumps(value, sort_keys=True) for name, value in options.items()}
 
 
+class StepFrame(NamedTuple):
+    """What steps of all kinds have: the folder that a step works in, and the names of its artifacts and parameters."""
+
+    cwd: str
+    inputs: Collection[str] = ()
+    outputs: Collection[str] = ()
+    parameters: Collection[str] = ()
+
+
 class StepKind(Struct, frozen=True, kw_only=True):
     """The description of a kind of step.
 
@@ -64,8 +73,9 @@ class StepKind(Struct, frozen=True, kw_only=True):
     step works in. `commands` returns, for the same arguments, the commands that the step runs: texts for sh, each
     with the folder that it starts in; their scripts belong to the key. `names` returns, for options and `folder`,
     paths that the code of the step names and that are no part of the key, each with the folder of the code. `examine`,
-    with the arguments of `commands`, looks at the files that the options name before a run begins, returns notes for
-    the user, and raises WeftError for mistakes. `unseen`, with these arguments and `settings`, returns why it cannot be
+    with the options, `folder` and the frame of the step, looks at the files that the options name before a run begins,
+    returns notes for the user, and raises WeftError for mistakes. `unseen`, with the arguments of `commands` and
+    `settings`, returns why it cannot be
     told here what the program opens, "" if it can; without the function, results are kept whether or not it can.
     `misfit`, with options, `folder` and `settings`, returns why this machine can never run the step, "" if it may.
     `timed`: the program obeys `timeout_s`. `spreads`, with options and `folder`, says whether a step on a cluster
@@ -78,7 +88,7 @@ class StepKind(Struct, frozen=True, kw_only=True):
     leaves: Callable[[Mapping[str, Any], str, str], Mapping[str, str]] = leaves_of
     commands: Callable[[Mapping[str, Any], str, str], Sequence[tuple[str, str]]] = lambda options, folder, cwd: ()
     names: Callable[[Mapping[str, Any], str], Sequence[tuple[PathText, str]]] = lambda options, folder: ()
-    examine: Callable[[Mapping[str, Any], str, str], Sequence[str]] = lambda options, folder, cwd: ()
+    examine: Callable[[Mapping[str, Any], str, StepFrame], Sequence[str]] = lambda options, folder, step: ()
     unseen: Callable[[Mapping[str, Any], str, str, Mapping[str, Any]], str] | None = None
     misfit: Callable[[Mapping[str, Any], str, Mapping[str, Any]], str] = lambda options, folder, settings: ""
     resources: tuple[Resources, ...] = (Resources(cpu=0),)

@@ -233,7 +233,7 @@ def warnings_here(loaded: PipelineWork, compiled: CompiledPipeline) -> list[str]
     examined = [
         f"step {step.name}: {note}"
         for step, body, kind in kinds
-        for note in kind.examine(body.portable, folder, step.cwd)
+        for note in kind.examine(body.portable, folder, step.frame)
     ]
     misfits = [
         f"step {step.name}: {why}"

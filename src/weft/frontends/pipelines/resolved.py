@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct, field
 
 from weft.documents.problems import show
+from weft.frontends.pipelines.kinds import StepFrame
 from weft.frontends.pipelines.states import IS_DISABLED, IS_EMPTY
 from weft.model.errors import UsageError
 from weft.model.patterns import late_pattern
@@ -95,6 +96,11 @@ class ResolvedStep(Struct, frozen=True):
         if not self.places:
             return {}
         return {name: places for name, places in self.places.items() if name not in self.inputs}
+
+    @property
+    def frame(self) -> StepFrame:
+        """What the kind of the step is told of it before a run."""
+        return StepFrame(self.cwd, {**self.places, **self.inputs}, self.outputs, self.parameters)
 
     @property
     def loops(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 import duckdb
 
 from weft.frontends.sql.expressions import literal
-from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, SqlError, WeftError
+from weft.model.errors import DefinitionError, ForbiddenError, NotFoundError, OutOfMemoryError, SqlError, WeftError
 from weft.model.suggestions import nearest
 
 _PLACE: Final = re.compile(r"\n+LINE (\d+): (.*)\n( *)\^", re.DOTALL)
@@ -69,6 +69,9 @@ def mistake(
     """
     if isinstance(error, duckdb.PermissionException):
         return _forbidden(str(error), text)
+    if isinstance(error, duckdb.OutOfMemoryException):
+        hint = "Run it in stages, whose tasks hold a part of the rows each, or give it more: SqlContext(memory=...)."
+        return OutOfMemoryError(f"the query ran out of memory: {_first(str(error))}", hint=hint)
     message, line, column, hint = _explained(str(error), text, first_line, check)
     return SqlError(message, line=line, column=column, hint=hint)
 
@@ -129,7 +132,7 @@ def _hint(message: str, text: str, line: int, column: int) -> str:
 
 def _integer_for_date(message: str, text: str) -> str | None:
     """Return how to write a date, where one without quotes is compared with a date or a text."""
-    if not UNQUOTED_DATE.search(message):
+    if not _UNQUOTED_DATE.search(message):
         return None
     found = _BARE_DATE.search(_QUOTED.sub(lambda one: " " * len(one[0]), text))
     if found is None:
@@ -138,7 +141,7 @@ def _integer_for_date(message: str, text: str) -> str | None:
     return f"{found[0]} is {year - month - day}, an integer: write DATE '{year}-{month:02}-{day:02}'."
 
 
-UNQUOTED_DATE: Final = re.compile(
+_UNQUOTED_DATE: Final = re.compile(
     r"(?:types|values of type) .*INTEGER.*explicit cast is required|cast \(INTEGER -> (?:DATE|TIMESTAMP)"
     r"|Could not convert string '\d{4}-\d\d?-\d\d?[^']*' to INT"
 )

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
 
 FAN_IN = 8
-"""The number of parts that one task combines."""
+"""The number of parts that one task combines, at most."""
+TOGETHER = 64 << 20
+"""The bytes of the parts that one task combines, at most, where that are two or more."""
 
 
 def axis_of(axis: int, ndim: int) -> int:
@@ -63,26 +65,33 @@ def parts_grid(grid: Grid, axes: Sequence[int]) -> Grid:
 
 
 def tree(node: ArrayNode, axes: tuple[int, ...], combine: Callable[..., Any], kwargs: dict[str, Any]) -> ArrayNode:
-    """Combine the parts along `axes`, `FAN_IN` neighbours at a time, until one is left along them.
+    """Combine the parts along `axes`, up to `FAN_IN` neighbours at a time, until one is left along them.
 
     `combine` takes a list of parts in row-major order.
     """
+    most = _fan_in(node)
     while any(node.grid[axis].n > 1 for axis in axes):
         busy = [axis for axis in axes if node.grid[axis].n > 1]
         others = all(cut.n == 1 for axis, cut in enumerate(node.grid) if axis not in axes)
         if others:  # neighbours by number: the simplest tree
-            n = -(-node.chunks // FAN_IN)
+            n = -(-node.chunks // most)
             flat = [Cut.whole(1) if axis in axes else cut for axis, cut in enumerate(node.grid)]
             flat[busy[0]] = Cut.even(n, 1)
-            one = NodeInput(node, Read.TREE, k=FAN_IN)
+            one = NodeInput(node, Read.TREE, k=most)
             node = call(combine, [one], tuple(flat), node.dtype, name="combine", **kwargs)
             continue
-        each = max(2, round(FAN_IN ** (1 / len(busy))))
+        each = max(2, round(most ** (1 / len(busy))))
         grid = tuple([Cut.even(-(-cut.n // each), 1) if axis in busy else cut for axis, cut in enumerate(node.grid)])
         rules: list[Axis] = [group(a, each) if a in busy else copy(a) for a in range(len(grid))]
         one = NodeInput(node, Read.GRID, src=counts(node.grid), dst=counts(grid), axes=tuple(rules))
         node = call(combine, [one], grid, node.dtype, name="combine", **kwargs)
     return node
+
+
+def _fan_in(node: ArrayNode) -> int:
+    """Return how many parts one task combines: few if they are large, since it holds all of them."""
+    nbytes = node.chunk_bytes
+    return FAN_IN if not nbytes else max(2, min(FAN_IN, TOGETHER // nbytes))
 
 
 def finished(node: ArrayNode, axes: tuple[int, ...], *, keepdims: bool) -> ArrayNode:
