@@ -12,20 +12,22 @@ from pathlib import Path
 import pytest
 
 import weft
+from tests.forked_guardians import FORKS
 from tests.integration.places import DEADLINE_S, until
 from tests.ports import free_port
 from tests.prepared import forks_with, weft_command
 from tests.started import start
 from weft.parties.client import SiteClient
 from weft.parties.invitations import invite, join
+from weft.parties.parts import LOADED
 from weft.parties.policy import SitePolicy, write_policy
 from weft.parties.site import PartySite
 from weft.worker.group import is_alive, read_record
 
 SOURCE = Path(weft.__file__).parents[1]
 ENDED = {"success", "failed", "canceled", "timeout"}
-SERVER = ("weft.parties.serving", "weft.cli.party_jobs")
-"""What the server of a party imports."""
+SERVER = ("weft.parties.serving", "weft.cli.party_jobs", "tests.forked_guardians")
+"""What the server of a party imports, and the pool of its guardians."""
 TOY = {"components": {"secure_add_0": {"module": "SecureAddExample"}}}
 
 
@@ -53,7 +55,8 @@ class Served:
 
     def process_of(self, log):
         """Start the process of the server; a fixture of a module may own it."""
-        return forks_with(SERVER).start(self.command(), Path.cwd(), os.environ, log.fileno(), log.fileno())
+        env = os.environ | {FORKS: forks_with(LOADED).path}
+        return forks_with(SERVER).start(self.command(), Path.cwd(), env, log.fileno(), log.fileno())
 
     def start(self):
         self.spawn()

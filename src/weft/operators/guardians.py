@@ -145,18 +145,22 @@ class GuardianPool:
         ours, theirs = socket.socketpair()
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)
-            words, env = self._command()
-            self._process = subprocess.Popen(
-                [*words, str(WEFT_FOLDER), *self._modules, str(os.getpid())],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=env,
-                start_new_session=True,  # a Ctrl-C at the terminal is handled by the owner
-            )
+            self._process = self._start([str(WEFT_FOLDER), *self._modules, str(os.getpid())], theirs.fileno())
             undo.pop_all()
         return ours
+
+    def _start(self, arguments: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
+        """Start the process with the arguments of `guardian.main` and a descriptor as its standard input."""
+        words, env = self._command()
+        return subprocess.Popen(
+            [*words, *arguments],
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=env,
+            start_new_session=True,  # a Ctrl-C at the terminal is handled by the owner
+        )
 
     def _continue(self) -> None:
         if self._process is None:

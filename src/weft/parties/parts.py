@@ -265,8 +265,9 @@ def _environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": os.pathsep.join(one for one in sys.path if one), "PYTHONUNBUFFERED": "1"}
 
 
-_POOL: Final = lives_here(LoadedPool((_MODULE, *component_modules(), "pandas"), _environment))
-"""Has loaded all components, and pandas if it is installed: Arrow would load it with the first array of each part."""
+LOADED: Final = (_MODULE, *component_modules(), "pandas")
+"""What guardians have loaded: all components, and pandas, which Arrow would load with the first array of each part."""
+_POOL: Final = lives_here(LoadedPool(LOADED, _environment))
 
 
 def _error(error: BaseException) -> dict[str, Any]:
