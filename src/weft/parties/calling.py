@@ -33,6 +33,10 @@ KEEPALIVE_MS: Final = 7_000
 """The silence of a connection after which it is probed."""
 _PROBE_MS: Final = 5_000
 """How long the answer to a probe may take."""
+_CONNECT_MS: Final = 8_000
+"""How long a connection may take: some round trips, of a second each over a satellite or to a machine without a free
+core. It is less than any call may take, so that a party whose network swallows all is told by its address.
+"""
 
 
 def limits(most: int) -> list[tuple[str, int]]:
@@ -244,7 +248,7 @@ def _channel(address: str, credentials: Any, most: int) -> Any:
             ("grpc.ssl_target_name_override", TLS_NAME),
             ("grpc.default_authority", TLS_NAME),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 1000),
+            ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
             ("grpc.max_reconnect_backoff_ms", 2000),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", _PROBE_MS),

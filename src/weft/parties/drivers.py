@@ -126,8 +126,10 @@ class JobDriver:
                 self._ends.pop(component, None)
             self._calls.begin(self.id, component)
             with self._changed:
-                self._changed.wait_for(lambda: component in self._ends or self._left)
-                end = self._ends.get(component, ComponentEnd(CANCELED, "the server of the party ends"))
+                # An attempt of a job that ends has ended before; one that was to begin then never does.
+                self._changed.wait_for(lambda: component in self._ends or self._status or self._left)
+                why = self._stopped if self._status else "the server of the party ends"
+                end = self._ends.get(component, ComponentEnd(CANCELED, why))
             if end.status != LOST or ctx.cancelled():
                 break
         self._statuses[component] = FAILED if end.status == LOST else end.status

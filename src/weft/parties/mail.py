@@ -236,6 +236,11 @@ class PartyMail:
         except PartyIdentityError as error:
             words = f"cannot be reached: {error.message}"
             raise
+        except (PartyUnreachableError, PartyRefusedError):
+            raise
+        except PartyError as error:
+            words = f"takes no messages now ({error.message})"
+            raise
         finally:
             with self._lock:
                 self._hindered.pop(party, None)

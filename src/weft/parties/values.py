@@ -16,13 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.frontends.federated.schema import Party
-from weft.model.errors import (
-    PartyError,
-    PartyIdentityError,
-    PartyMessageError,
-    PartyRefusedError,
-    PartyUnreachableError,
-)
+from weft.model.errors import PartyMessageError, PartyRefusedError
 
 VALUES_PATH: Final = "/values"
 PIECE_BYTES: Final = 8 << 20
@@ -99,6 +93,8 @@ class _Arrivals:
     def __init__(self) -> None:
         self.number = 0
         self.pieces: list[bytes] = []
+        self.lock = threading.Lock()
+        """Held until a value is handed over: the answer to a message that comes again lets the next one come."""
 
 
 class _Attempt:
@@ -122,15 +118,15 @@ class _Attempt:
 class ValueHub:
     """Moves values for the parts of the party `me`. `call(party, path, body)` sends a message and waits for the answer.
 
-    `refused` is told of streams that another party does not take, `silent(key, source, party, answers)` when a party
-    does not answer, and when it answers again.
+    `refused` is told of streams to an attempt that has ended, `silent(key, source, party, answers)` when a party takes
+    no values, and when it takes them again.
     """
 
     def __init__(
         self,
         me: str,
         call: Callable[[str, str, bytes], bytes],
-        refused: Callable[[AttemptKey, Party, PartyError], None],
+        refused: Callable[[AttemptKey, Party, PartyRefusedError], None],
         silent: Callable[[AttemptKey, Party, str, bool], None],
     ) -> None:
         self._me, self._call, self._refused, self._silent = me, call, refused, silent
@@ -204,19 +200,23 @@ class ValueHub:
                 try:
                     if not self._insist(attempt, key, source, to.id, msgspec.msgpack.encode(message)):
                         return
-                except PartyError as error:
+                except PartyRefusedError as error:
                     self._refused(key, to, error)
                     return
                 stream.number += 1
 
     def _insist(self, attempt: _Attempt, key: AttemptKey, source: Party, party: str, body: bytes) -> bool:
-        """Send a message until the party has taken it; return False if the attempt has ended."""
+        """Send a message until the party has taken it; return False if the attempt has ended.
+
+        PartyRefusedError: the party runs no such attempt any more. All other errors may pass: the party is told to be
+        silent meanwhile, and the job fails by its `fail_after`.
+        """
         pause, told = _FIRST_PAUSE_S, False
         while not attempt.ended.is_set():
             try:
                 self._call(party, VALUES_PATH, body)
-            except Exception as error:  # a fault of this party, such as too many open files, may pass too
-                if isinstance(error, PartyError) and not isinstance(error, (PartyUnreachableError, PartyIdentityError)):
+            except Exception as error:  # a fault at either end, such as too many open files, may pass too
+                if isinstance(error, PartyRefusedError) and error.party == party:
                     raise
                 if not told:
                     self._silent(key, source, party, False)
@@ -252,6 +252,7 @@ class ValueHub:
                     f"{to} runs no attempt {key.attempt} of {key.component} in {key.job}", party=self._me
                 )
             arrivals = attempt.arrivals.setdefault(source, _Arrivals())
+        with arrivals.lock:
             if message.number < arrivals.number:
                 return b""
             if message.number > arrivals.number:
@@ -269,8 +270,9 @@ class ValueHub:
                 return b""
             data = b"".join(arrivals.pieces)
             arrivals.pieces.clear()
-            traffic = attempt.counts(source, message.name)
-            traffic.values_in += 1
-            traffic.bytes_in += len(data)
-        attempt.gate.deliver(message.name, source, data)
+            with self._lock:
+                traffic = attempt.counts(source, message.name)
+                traffic.values_in += 1
+                traffic.bytes_in += len(data)
+            attempt.gate.deliver(message.name, source, data)
         return b""

@@ -61,7 +61,6 @@ from weft.frontends.federated.selection import (
 from weft.model.errors import (
     ConflictError,
     NotFoundError,
-    PartyError,
     PartyRefusedError,
     UsageError,
 )
@@ -515,8 +514,8 @@ class PartyWork(JobRecords):
         event = ProcessEnded(key.component, key.epoch, key.attempt, _STATUSES[end.status], failure)
         self.loop.post(Subject(key.job, part), event)
 
-    def _value_refused(self, key: AttemptKey, to: Party, error: PartyError) -> None:
-        """Stop an attempt whose values nobody takes: its other parts have ended."""
+    def _value_refused(self, key: AttemptKey, to: Party, error: PartyRefusedError) -> None:
+        """Log that nobody takes the values of an attempt any more: its other parts have ended, and so will this one."""
         self._around.failed(f"values of {key.component} for {to}", error)
 
     def _silent(self, key: AttemptKey, source: Party, party: str, answers: bool) -> None:

@@ -11,7 +11,8 @@ from tests.integration.places import until
 from tests.unit.parties.works import TOY, Works, peer_of, toy_conf
 from weft.frontends.federated.coordination import participant
 from weft.frontends.federated.coordination.records import ComponentOrder, JobPhase, Want
-from weft.model.errors import ConflictError, DiskFullError
+from weft.frontends.federated.schema import Party
+from weft.model.errors import ConflictError, DiskFullError, PartyError
 from weft.parties.following import followed
 from weft.parties.http.ports import JobPart, ModelFilter
 from weft.parties.mail import WISH_PATH, WishMessage
@@ -54,6 +55,21 @@ def test_both_parties_see_a_job_from_its_wait_for_approval_to_its_end(works):
     assert [one["what"] for one in told["approvals"]] == ["may run here", "approved by this party"]
     assert "approved by this party" in report_page(json.loads(json.dumps(told)))
     assert guest.models(ModelFilter(limit=5)) == []
+
+
+def test_values_that_a_fault_of_the_other_party_has_kept_out_come_when_it_has_passed(works, monkeypatch):
+    def fails(sender, body):
+        raise PartyError("party 2 has a fault while it answers /values (OSError)", party="2")
+
+    guest, host = works.of["1"], works.of["2"]
+    monkeypatch.setattr(host.work.hub, "receive", fails)
+    job = guest.submit(toy_conf())
+    works.approve(job, Party("host", "2"))
+    wait = "party 2 takes no messages now (party 2 has a fault while it answers /values (OSError))"
+    until(lambda: [one["what"] for one in guest.jobs.show(job)["waits"]] == [f"{wait}, and takes no values of guest 1"])
+    monkeypatch.undo()
+    for one in works.of.values():
+        assert one.ended(job) == "success"
 
 
 def test_a_cut_line_is_told_with_its_time(works):

@@ -1,6 +1,9 @@
 import datetime
+import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -42,6 +45,60 @@ def clock() -> SetClock:
 def three(tmp_path, clock):
     with parties(tmp_path, clock, *IDS) as made:
         yield made
+
+
+class SlowLine:
+    """A line to a server at a port: bytes take `delay_s` seconds in each direction. A context manager."""
+
+    def __init__(self, port: int, delay_s: float) -> None:
+        self._delay_s = delay_s
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open = [self._listener]
+        self._to = port
+        self.port = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for one in self._open:
+            one.close()
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+                self._open += [near, far]
+                for pair in ((near, far), (far, near)):
+                    self._threads.append(threading.Thread(target=self._carry, args=pair))
+                    self._threads[-1].start()
+
+    def _carry(self, source, target):
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(self._delay_s)
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.slow
+def test_a_connection_may_take_some_round_trips_of_a_slow_line(tmp_path, clock):
+    with (
+        parties(tmp_path, clock, *IDS[:2]) as (guest, host),
+        host.server() as server,
+        SlowLine(server.port, 0.3) as line,
+    ):
+        guest.set(host.site.id, address=f"127.0.0.1:{line.port}")
+        assert guest.client.call(host.site.id, "/echo", b"words", 180.0) == b"9999:words"
+        guest.client.close()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from weft.frontends.federated.schema import Party
-from weft.model.errors import PartyIdentityError, PartyMessageError, PartyRefusedError, PartyUnreachableError
+from weft.model.errors import (
+    PartyError,
+    PartyIdentityError,
+    PartyMessageError,
+    PartyRefusedError,
+    PartyUnreachableError,
+)
 from weft.parties import values
 from weft.parties.values import AttemptKey, ValueHub
 
@@ -107,6 +113,38 @@ def test_a_bad_line_changes_nothing(seed, monkeypatch):
     assert network.refusals == []
 
 
+def test_a_message_that_comes_again_is_answered_when_its_value_is_handed_over():
+    bodies: list[bytes] = []
+    given, passed = threading.Event(), threading.Event()
+
+    class SlowGate(Gate):
+        def deliver(self, name, source, data):
+            if data == b"first":
+                given.set()
+                passed.wait(0.2)  # the sender has lost the answer, and sends the message again
+            super().deliver(name, source, data)
+
+    def keep(party, path, body):
+        bodies.append(body)
+        return b""
+
+    sender = ValueHub("1", keep, lambda *_: None, lambda *_: None)
+    sender.open(KEY, GUEST, Gate())
+    for data in (b"first", b"second"):
+        sender.send(KEY, GUEST, "x", HOST, data)
+    until(lambda: len(bodies) == 2)
+    hub, gate = Network().hubs["2"], SlowGate()
+    hub.open(KEY, HOST, gate)
+    late = threading.Thread(target=hub.receive, args=("1", bodies[0]))
+    late.start()
+    given.wait()
+    for body in bodies:
+        hub.receive("1", body)
+    passed.set()
+    late.join()
+    assert [data for _, _, data in gate.values] == [b"first", b"second"]
+
+
 def test_values_for_a_party_that_is_not_known_go_on_when_it_is_known_again(monkeypatch):
     monkeypatch.setattr(values, "_FIRST_PAUSE_S", 0.001)
     network, gate, known = Network(), Gate(), threading.Event()
@@ -140,8 +178,17 @@ def test_a_party_that_takes_no_values_is_told_once_and_when_it_takes_them_again(
     assert [data for _, _, data in gate.values] == [b"value"]
 
 
-def test_a_fault_of_this_party_that_passes_is_waited_for():
-    taken, fails, silent = [], [OSError("too many open files")], []
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OSError("too many open files"),
+        PartyError("party 2 has a fault while it answers /values (OSError)", party="2"),
+        PartyMessageError("a message of party 1 is 400 s old by the clock of party 2; 300 s are allowed", party="2"),
+        PartyRefusedError("party 3 does not forward messages to party 2: it does not know it", party="3"),
+    ],
+)
+def test_a_fault_that_passes_is_waited_for(fault):
+    taken, fails, silent = [], [fault], []
 
     def call(party, path, body):
         if fails:
@@ -149,11 +196,13 @@ def test_a_fault_of_this_party_that_passes_is_waited_for():
         taken.append(body)
         return b""
 
-    hub = ValueHub("1", call, lambda *_: None, lambda *what: silent.append(what))
+    refused = []
+    hub = ValueHub("1", call, lambda *what: refused.append(what), lambda *what: silent.append(what))
     hub.open(KEY, GUEST, Gate())
     hub.send(KEY, GUEST, "x", HOST, b"value")
-    until(lambda: len(taken) == 1 and len(silent) == 2)
+    until(lambda: refused or (len(taken) == 1 and len(silent) == 2))
     assert [one[3] for one in silent] == [False, True]
+    assert refused == []
 
 
 def test_parts_of_one_party_exchange_values_without_a_message():
