@@ -90,11 +90,12 @@ def order_files(items):
         costs[item.path] += SLOW_TEST if item.get_closest_marker("slow") else 1
     ranks = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
 
-    def key(item):
-        below = item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path
-        return ranks.get(below.parts[0], len(ranks)), -costs[item.path], str(item.path)
+    def key(path):
+        below = path.relative_to(HERE) if path.is_relative_to(HERE) else path
+        return ranks.get(below.parts[0], len(ranks)), -costs[path], str(path)
 
-    items.sort(key=key)
+    places = {path: place for place, path in enumerate(sorted(costs, key=key))}
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -981,12 +981,18 @@ def test_files_that_change_between_queries_are_read_anew(tmp_path):
         assert context.sql("SELECT k FROM T").rows() == [(7,)]
 
 
-@MODES
-def test_a_query_that_needs_more_memory_than_it_may_take_is_spilled(mode, tmp_path):
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "big.parquet"
     rows = "SELECT hash(i) AS h, hash(i)::VARCHAR AS s FROM range(4000000) t(i)"
-    duckdb.execute(f"COPY ({rows}) TO '{tmp_path}/big.parquet' (FORMAT parquet)")
+    duckdb.execute(f"COPY ({rows}) TO '{path}' (FORMAT parquet)")
+    return path
+
+
+@MODES
+def test_a_query_that_needs_more_memory_than_it_may_take_is_spilled(mode, large_file):
     with weft.SqlContext(workers=2, mode=mode, memory="256MiB") as context:
-        context.register("big", tmp_path / "big.parquet")
+        context.register("big", large_file)
         text = "SELECT row_number() OVER (ORDER BY s, h) AS n FROM big QUALIFY n % 1000000 = 0 ORDER BY n"
         assert context.sql(text).rows() == [(1_000_000 * n,) for n in range(1, 5)]
         assert context.sql("SELECT current_setting('memory_limit')", mode="whole").rows() == [("256.0 MiB",)]

@@ -246,7 +246,7 @@ class _Cutter:
 
     def parts(self, relation: Relation) -> list[_Part]:
         """Return the parts that together have the rows of a relation."""
-        return self._parts(relation)
+        return self._cutter_of(type(relation))(self, relation)
 
     @singledispatchmethod
     def _parts(self, relation: Relation) -> list[_Part]:
@@ -615,6 +615,9 @@ class _Cutter:
     def weight(self, relation: Relation) -> float:
         """Return the estimated bytes of a relation, also of those that it shares with others."""
         return self._weigh(relation) + sum(self._weights.get(number, 0) for number in _reused(relation))
+
+    # Called as a method, it would make a function at each call.
+    _cutter_of = staticmethod(_parts.dispatcher.dispatch)
 
 
 def _keys(relation: Join) -> list[JoinCondition]:

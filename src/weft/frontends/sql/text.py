@@ -73,7 +73,7 @@ class _Writer:
         self._rows_of = rows_of
 
     def write(self, relation: Relation) -> str:
-        return self._write(relation)
+        return self._writer_of(type(relation))(self, relation)
 
     def _from(self, relation: Relation, alias: str = "") -> str:
         return f"({self.write(relation)}){' AS ' + alias if alias else ''}"
@@ -242,6 +242,9 @@ class _Writer:
         left = ", ".join(name_of(at) for at in range(width))
         right = ", ".join(f"found.{name_of(at)} AS {name_of(width + at)}" for at in range(len(relation.right.types)))
         return f"SELECT {left}, {right} FROM ({inner})"
+
+    # Called as a method, it would make a function at each call.
+    _writer_of = staticmethod(_write.dispatcher.dispatch)
 
 
 def _bit(keys: Sequence[Expression]) -> str:
