@@ -45,7 +45,7 @@ from weft.backends import node_messages as messages
 from weft.backends.cluster import Cluster
 from weft.backends.node_link import PURPOSE
 from weft.model.chunks import Tier
-from weft.model.errors import CapacityError, ForbiddenError, RunCancelledError, TaskError
+from weft.model.errors import CapacityError, DiskFullError, ForbiddenError, RunCancelledError, TaskError
 from weft.store.folders import shm_root, user_root
 from weft.store.handshake import prove
 from weft.wiring import concrete
@@ -108,6 +108,20 @@ def test_tasks_run_at_all_nodes_and_large_values_stay_there(nodes, tmp_path):
         assert results.value(total) == sum(range(24)) * MIB / 8
         assert len(set(results[places])) == 2
         assert session.store.stats().memory < MIB
+
+
+def fills_disk():
+    raise DiskFullError("no room for 8 bytes in /spill", hint="Free some space there.")
+
+
+def test_a_full_disk_is_told_with_its_machine(nodes):
+    graph = Graph("full")
+    graph.add(fills_disk, n=1).keep()
+    with weft.Session("cluster") as session:
+        names = [node.name for node in session.executor.provider.nodes()]
+        with pytest.raises(DiskFullError, match="no room for 8 bytes in /spill") as full:
+            session.run(graph)
+    assert any(f"machine {name}: no room" in str(full.value) for name in names)
 
 
 def test_pieces_of_a_shuffle_come_from_all_nodes(nodes):

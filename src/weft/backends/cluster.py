@@ -35,6 +35,7 @@ from weft.engine.tuning import Tuning
 from weft.graph.spec import MachineAddress
 from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import CapacityError, ProgramError, RunCancelledError, WeftError
+from weft.model.failures import Failure
 from weft.model.ranges import runs
 from weft.store import codec, peers, serializers
 from weft.store.api import ABSENT
@@ -461,6 +462,8 @@ class Cluster(LocalBackend):
         if lease is None:
             return
         local: ClusterJob = lease.host
+        if isinstance(event, Failed) and event.kind is Failure.DISK:  # each machine has a disk at that path
+            event = replace(event, message=f"machine {node.about.name}: {event.message}")
         if isinstance(event, GaveBack):
             lease.hi = min(lease.hi, event.hi)
             if (race := lease.race) is not None:

@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from weft.backends.cluster import Cluster
 from weft.backends.cluster_nodes import NodeAddress, NodeConnection, NodeNetwork
 from weft.backends.ray_client import ClientRelay, by_client
 from weft.backends.ray_connecting import (
+    AUTH_MODE,
     LACKS,
     QUIET_S,
     START_S,
@@ -67,7 +69,7 @@ _LEAVING_S: Final = 15.0
 _OWN: Final = ("CPU", "GPU", "memory", "object_store_memory")
 _OF_RAY: Final = re.compile(rf"{ACCELERATOR}|node:|.*_group_(\d+_)?[0-9a-f]{{32,}}$")
 """The names of Ray's own resources, and the pattern of others: machines, their GPUs, and parts of placement groups."""
-_AUTH_MODE: Final = "RAY_AUTH_MODE"
+_FOLDER: Final = "RAY_TMPDIR"
 _LOOK_ENDS_S: Final = 15.0
 """Seconds at the end of a session for a look at the cluster that has begun."""
 _NUDGE_S: Final = 10.0
@@ -216,7 +218,7 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
     Yield the variables of the environment of those who connect with it by its address. It asks for the token of Ray if
     this user has one, as clusters of `ray start` do: who connects with the cluster of this machine shows the token
     then. Its folder, with the logs of Ray and the environments of sessions, is removed at the end. UsageError: a number
-    below 1.
+    below 1. ForbiddenError: the environment asks for a token that cannot be found.
     """
     for name, number in (("nodes", nodes), ("cpus", cpus)):
         if number < 1:
@@ -225,20 +227,42 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     asks = asks_for_token()
-    local = Machines(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
+    own = _own_folder()
+    try:
+        local = Machines(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
+    except BaseException:
+        _remove(own)
+        raise
     head: Any = local.head_node
     folder = Path(head.get_session_dir_path())
     try:
         for number in range(1, nodes):
             # Each node makes the environments of sessions, and one makes nothing where another one is at it.
             local.add_node(num_cpus=cpus, runtime_env_dir_name=f"{_ENVIRONMENTS}_{number}")
-        yield {"RAY_ADDRESS": str(local.address)} | ({_AUTH_MODE: "token"} if asks else {})
+        yield {"RAY_ADDRESS": str(local.address)} | ({AUTH_MODE: "token"} if asks else {})
     finally:
         local.shutdown()  # type: ignore[no-untyped-call]
         shutil.rmtree(folder, ignore_errors=True)
         latest = folder.parent / "session_latest"
         if latest.is_symlink() and not latest.exists():
             latest.unlink(missing_ok=True)
+        _remove(own)
+
+
+def _own_folder() -> Path | None:
+    """Have Ray use a new folder, and return it, if that for all users has files of another one; else return None."""
+    shared = Path(ray._private.utils.get_ray_address_file(None))  # type: ignore[attr-defined]
+    if os.access(shared if shared.exists() else next(up for up in shared.parents if up.exists()), os.W_OK):
+        return None
+    own = Path(tempfile.mkdtemp(prefix="weft-ray-"))  # sockets have short paths
+    os.environ[_FOLDER] = str(own)
+    return own
+
+
+def _remove(own: Path | None) -> None:
+    if own is not None:
+        del os.environ[_FOLDER]
+        shutil.rmtree(own, ignore_errors=True)
 
 
 class RayCluster(Cluster):

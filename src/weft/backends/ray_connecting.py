@@ -10,7 +10,8 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
@@ -25,6 +26,8 @@ from weft.store.tls import TlsFiles, check_files, check_grpc
 if TYPE_CHECKING:
     from weft.model.clusters import ClusterOptions
 
+AUTH_MODE: Final = "RAY_AUTH_MODE"
+"""The variable by which processes of Ray show a token, and ask for it: `token`."""
 SCHEME: Final = "ray://"
 """The beginning of the addresses of Ray's client."""
 START_S: Final = 300.0
@@ -37,6 +40,7 @@ _SETTINGS: Final = 4
 """The type of the frame with which each end of a connection of HTTP/2 begins."""
 _EMPTY_SETTINGS: Final = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 _MOMENT_S: Final = 1.0
+_PROCESSES = Path("/proc")
 _TRIES: Final = 4
 """How often the head of a cluster is asked for a process that serves this client."""
 _UNSERVED: Final = re.compile(
@@ -79,7 +83,8 @@ def connect(options: ClusterOptions, tls: TlsFiles | None = None) -> bool:
 
     `tls` has the files of Ray in this process. UsageError: there is no cluster, its Ray or Python is of another
     version, or the options are wrong. ForbiddenError: one has TLS and the other does not, or one refuses the
-    certificate of the other. CapacityError: its head cannot start a process for Ray's client.
+    certificate of the other; this user has no token, or may not use the processes of the cluster on this machine.
+    CapacityError: its head cannot start a process for Ray's client.
     """
     global _connections
     copied = folder(options)
@@ -115,7 +120,10 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
                 f"weft: {len(others) + 1} Ray clusters run on this machine; connecting to the one at {at}. To choose "
                 f"another: RAY_ADDRESS={others[0]}, or --cluster, or ClusterOptions(address=...)\n"
             )
+        if _shows_token():
+            asks_for_token()
         _knock(at, tls)
+        _check_user(at)
         answers = where != "auto"
         print_to_stderr()
         if where.startswith(SCHEME):
@@ -142,8 +150,10 @@ def _connect(where: str, tls: TlsFiles | None, copied: dict[str, Any], options: 
         if answers:
             raise UsageError(
                 f"the Ray cluster at {where} does not let this process in, or does not answer it: {error}",
-                hint="If it asks for tokens (`ray start` on a machine with ~/.ray/auth_token does), set "
-                "RAY_AUTH_MODE=token here.",
+                hint="If it asks for tokens, the one of this user must be that of its head: copy ~/.ray/auth_token."
+                if _shows_token()
+                else "If it asks for tokens (`ray start` on a machine with ~/.ray/auth_token does), set "
+                f"{AUTH_MODE}=token here.",
             ) from error
         raise UsageError(
             "there is no Ray cluster on this machine" if where == "auto" else f"no Ray cluster answers at {where}",
@@ -248,21 +258,42 @@ def connected(options: ClusterOptions) -> Iterator[None]:
 
 
 def asks_for_token() -> bool:
-    """Have Ray in this process use the token of this user, if there is one; return whether it does."""
+    """Have Ray in this process use the token of this user, if there is one; return whether it does.
+
+    ForbiddenError: the environment asks for a token that cannot be found.
+    """
     try:
         from ray._private.authentication import authentication_token_setup as setup
     except ImportError:  # older versions of Ray have no tokens
         return False
-    return bool(setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
+    try:
+        asks = bool(setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
+        found = not asks or setup.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)  # type: ignore[attr-defined]
+    except ray.exceptions.AuthenticationError:  # the path that the environment names has none
+        found = False
+    if not found:
+        path = os.environ.get("RAY_AUTH_TOKEN_PATH")
+        raise ForbiddenError(
+            f"{'RAY_AUTH_TOKEN_PATH' if path else f'{AUTH_MODE}=token'} is set, and this user has no token at "
+            f"{path or '~/.ray/auth_token'}",
+            hint="Copy the file from a machine of the cluster, or make one for a cluster to be started: "
+            "ray get-auth-token --generate",
+        )
+    return asks
+
+
+def _shows_token() -> bool:
+    return os.environ.get(AUTH_MODE, "").lower() == "token"
 
 
 def _clusters_here() -> list[str]:
     """Return the addresses of the clusters of this machine, first the one that was started last, as Ray takes it.
 
-    OSError: there is none.
+    Those of other users come in only if this user has none. OSError: there is none.
     """
     getattr(services.find_gcs_addresses, "cache_clear", lambda: None)()
     there = sorted(services.find_gcs_addresses())  # type: ignore[no-untyped-call]
+    there = [address for address in there if _may_use(address)] or there
     last = services.find_bootstrap_address(None)
     found = [last] if last and (last in there or not there) else []
     found += [address for address in there if address != last]
@@ -284,6 +315,35 @@ def _same_signals() -> Iterator[None]:
         for number, handler in before.items():
             if handler is not None:  # None: a handler of another language
                 signal.signal(number, handler)
+
+
+def _sockets_here(address: str) -> list[str]:
+    """Return the sockets of the nodes at this machine of the cluster at `host:port`, whoever started them."""
+    wanted = services.canonicalize_bootstrap_address_or_die(address)
+    found = []
+    for file in _PROCESSES.glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            words = file.read_bytes().decode(errors="replace").split("\0")
+            options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
+            if Path(words[0]).name == "raylet" and options.get("--gcs-address") == wanted:
+                found.append(options.get("--raylet_socket_name", ""))
+    return found
+
+
+def _may_use(address: str) -> bool:
+    """Return whether a program of this user can be one of a cluster: Ray aborts one that may not call its node."""
+    sockets = _sockets_here(address)
+    return not sockets or any(os.access(path, os.W_OK) for path in sockets)
+
+
+def _check_user(address: str) -> None:
+    """Check that this user may use the nodes of a cluster at this machine. ForbiddenError: they are another user's."""
+    if not address.startswith(SCHEME) and not _may_use(address):
+        raise ForbiddenError(
+            f"the Ray cluster at {address} runs on this machine as another user, whose processes this one may not call",
+            hint=f"Use Ray's client: RAY_ADDRESS={SCHEME}{address.rpartition(':')[0]}:10001, if its head serves that. "
+            "Or start a cluster of your own: weft cluster start",
+        )
 
 
 def _knock(address: str, tls: TlsFiles | None) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.places import until
 from weft.model.clusters import ClusterOptions
-from weft.model.errors import CapacityError, UsageError, WeftError
+from weft.model.errors import CapacityError, ForbiddenError, UsageError, WeftError
 
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 pytest.importorskip("grpc", reason="Ray's client is not installed")
@@ -142,9 +142,97 @@ def test_other_failures_are_told_at_once(monkeypatch, capsys, address, error):
 
 
 def test_a_head_that_does_not_let_the_process_in_may_ask_for_a_token(monkeypatch, address):
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(UsageError) as caught:
         connect(monkeypatch, address, Head(ConnectionError("ray client connection timeout")))
     assert "RAY_AUTH_MODE=token" in caught.value.hint
+
+
+@pytest.fixture
+def token(monkeypatch, tmp_path):
+    """The path of a file for the token of Ray, which is not there yet; this process is to show it."""
+    setup = pytest.importorskip("ray._private.authentication.authentication_token_setup", reason="Ray without tokens")
+    loader = setup.AuthenticationTokenLoader.instance()
+    path = tmp_path / "token"
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    loader.reset_cache()
+    yield path
+    loader.reset_cache()
+
+
+def test_a_token_that_is_not_there_is_told_with_its_path(monkeypatch, address, token):
+    head = Head()
+    with pytest.raises(ForbiddenError, match=f"has no token at {token}"):
+        connect(monkeypatch, address, head)
+    assert not head.asked
+
+
+def test_a_token_that_the_head_refuses_may_be_of_another_cluster(monkeypatch, address, token):
+    token.write_text("ab" * 32)
+    with pytest.raises(UsageError) as caught:
+        connect(monkeypatch, address, Head(ConnectionError("Failed to connect to Ray cluster")))
+    assert "that of its head" in caught.value.hint
+    assert "RAY_AUTH_MODE" not in caught.value.hint
+
+
+class Machine:
+    """Stands for the processes of this machine."""
+
+    def __init__(self, monkeypatch, folder):
+        self.folder = folder / "proc"
+        monkeypatch.setattr(connecting, "_PROCESSES", self.folder)
+
+    def runs_node(self, number, address, session):
+        """Add a node of the cluster at an address, with its files in a folder."""
+        words = ["/ray/raylet", f"--raylet_socket_name={session}/sockets/raylet", "-v", f"--gcs-address={address}", ""]
+        process = self.folder / str(number)
+        process.mkdir(parents=True)
+        (process / "cmdline").write_text("\0".join(words))
+
+
+def test_a_cluster_of_another_user_of_this_machine_is_refused(monkeypatch, tmp_path, address):
+    """Ray itself aborts a process that may not call its node."""
+    there = address.removeprefix("ray://").replace("127.0.0.1", "localhost")
+    machine = Machine(monkeypatch, tmp_path)
+    machine.runs_node(17, connecting.services.canonicalize_bootstrap_address_or_die(there), tmp_path / "hidden")
+    head = Head()
+    with pytest.raises(ForbiddenError, match="as another user") as caught:
+        connect(monkeypatch, there, head)
+    assert not head.asked
+    assert "ray://localhost:10001" in caught.value.hint
+
+
+def test_of_the_clusters_here_that_of_this_user_is_taken(monkeypatch, capsys, tmp_path, address):
+    there = connecting.services.canonicalize_bootstrap_address_or_die(address.removeprefix("ray://"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(connecting.services, "find_gcs_addresses", cache(lambda: frozenset([there, "10.0.0.7:1"])))
+    monkeypatch.setattr(connecting.services, "find_bootstrap_address", lambda _: "10.0.0.7:1")
+    monkeypatch.setattr(connecting, "_knock", lambda *_: None)
+    machine = Machine(monkeypatch, tmp_path)
+    (tmp_path / "sockets").mkdir()
+    (tmp_path / "sockets" / "raylet").touch()
+    machine.runs_node(16, there, tmp_path)
+    machine.runs_node(17, "10.0.0.7:1", tmp_path / "hidden")
+    asked = []
+    monkeypatch.setattr(ray, "init", lambda **options: asked.append(options["address"]))
+    connecting.connect(ClusterOptions())
+    connecting.disconnect()
+    assert asked == [there]
+    assert "clusters" not in capsys.readouterr().err
+
+
+def test_a_cluster_has_its_own_folder_where_that_of_ray_is_another_users(monkeypatch, tmp_path):
+    ours = pytest.importorskip("weft.backends.ray")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert ours._own_folder() is None
+    monkeypatch.setattr(ours.os, "access", lambda *_: False)
+    own = ours._own_folder()
+    assert connecting.services.find_bootstrap_address(None) is None
+    assert own.is_dir()
+    ours._remove(own)
+    assert not own.exists()
 
 
 def test_what_takes_long_is_told(capsys):
