@@ -42,6 +42,8 @@ def context(numbers):
         "SELECT v, quantile_disc([k, i], 0.5), quantile_disc([k], [0.5]), quantile_disc(k, [0.5]) FROM t GROUP BY v",
         "SELECT max(h, 3), min(h, 2) FROM t",
         "SELECT v, max(h, 3) FROM t GROUP BY v",
+        "SELECT v, array_agg(i ORDER BY h DESC, i), array_agg(DISTINCT s ORDER BY s) FROM t GROUP BY v",
+        "SELECT array_agg(i ORDER BY i) FILTER (v = 3) FROM t",
     ],
 )
 def test_aggregates_of_all_rows_of_a_group(context, text):

@@ -423,8 +423,8 @@ AGGREGATES: Final = frozenset({
     "bit_or", "bit_xor", "product", "stddev_samp", "stddev_pop", "var_samp", "var_pop", "stddev", "variance", "corr",
     "covar_samp", "covar_pop", "regr_slope", "regr_intercept", "regr_count", "regr_r2", "regr_avgx", "regr_avgy",
     "regr_sxx", "regr_syy", "regr_sxy", "skewness", "kurtosis", "kurtosis_pop", "entropy", "mode", "arg_min",
-    "arg_max", "arg_min_null", "arg_max_null", "approx_count_distinct", "list", "fsum", "favg", "mad", "string_agg",
-    "histogram",
+    "arg_max", "arg_min_null", "arg_max_null", "approx_count_distinct", "array_agg", "list", "fsum", "favg", "mad",
+    "string_agg", "histogram",
 })  # fmt: skip
 """The aggregate functions without parameters of their own in the plan."""
 
