@@ -336,6 +336,18 @@ def test_values_in_lists_structs_and_maps_stay_what_they_are(context, tmp_path, 
             assert [(type(leaf), leaf) for leaf in leaves(row[of])] == [(type(expected), expected)]
 
 
+@pytest.mark.parametrize(
+    "of",
+    [pyarrow.timestamp("ns", "UTC"), pyarrow.time64("ns"), pyarrow.duration("ns")],
+    ids=["moment", "time", "length"],
+)
+def test_nanoseconds_that_are_cut_are_told(context, of, recwarn):
+    context.register("kept", pyarrow.table({"v": pyarrow.array([1000, None, 86_000], of)}))
+    assert not recwarn
+    with pytest.warns(UserWarning, match=r"column 'v' has nanoseconds, which are cut off"):
+        context.register("cut", pyarrow.table({"v": pyarrow.array([1000, None, 1001], of)}))
+
+
 def test_nanoseconds_in_structs_and_maps_are_moments_in_pandas(context):
     moment = "'2024-01-01 00:00:00.123456789'::TIMESTAMP_NS"
     found = context.sql(

@@ -42,12 +42,30 @@ def context(numbers):
         "SELECT v, quantile_disc([k, i], 0.5), quantile_disc([k], [0.5]), quantile_disc(k, [0.5]) FROM t GROUP BY v",
         "SELECT max(h, 3), min(h, 2) FROM t",
         "SELECT v, max(h, 3) FROM t GROUP BY v",
+        "SELECT v, array_agg(i ORDER BY h DESC, i), array_agg(DISTINCT s ORDER BY s) FROM t GROUP BY v",
+        "SELECT array_agg(i ORDER BY i) FILTER (v = 3) FROM t",
     ],
 )
 def test_aggregates_of_all_rows_of_a_group(context, text):
     query = context.sql(text)
     assert sorted(query.rows()) == sorted(context.sql(text, mode="whole").rows())
     assert query.whole_because == ""
+
+
+@pytest.mark.parametrize("bounds", ["2:", ":2", ":", "2:3", "-2:", "v + 1:", "NULL:2"])
+@pytest.mark.parametrize("step", ["", ":2"])
+def test_slices_without_bounds_are_divided(context, bounds, step):
+    bounds = f"{bounds}-" if step and bounds.endswith(":") else bounds
+    text = f"SELECT i, [i, k, s, v][{bounds}{step}] FROM t" + ("" if step else f" WHERE 'text'[{bounds}] IS NOT NULL")
+    query = context.sql(text)
+    assert sorted(query.rows()) == sorted(context.sql(text, mode="whole").rows())
+    assert query.whole_because == ""
+
+
+def test_a_lambda_is_told_to_run_whole(context):
+    query = context.sql("SELECT list_filter([i, k], lambda x: x > 3) FROM t WHERE i = 4")
+    assert query.rows() == [([4, 4],)]
+    assert query.whole_because == "the function list_filter with its lambda cannot be divided"
 
 
 MIXED = [

@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 import warnings
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +34,20 @@ def context(request):
 
 
 # ------------------------------------------------------------------------------------------------------------- Parquet
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_parquet_decimals_of_more_digits_than_sql_has_are_refused(context, tmp_path, nested):
+    wide, value = pa.decimal256(50, 2), Decimal("1.23")  # DuckDB reads it as another number
+    column = pa.array([[value]], pa.list_(wide)) if nested else pa.array([value], wide)
+    folder = files(tmp_path, {"k": [1], "v": column}, {"k": [2], "v": column})
+    with pytest.raises(DefinitionError, match=r"in .*0\.parquet is DECIMAL\(50,2\)") as told:
+        context.register("t", folder)
+    assert "DECIMAL(38,2)" in told.value.hint
+    assert "EXCLUDE" in told.value.hint
+    with weft.SqlContext(allow=[tmp_path], mode=context.mode) as granted:
+        read = f"SELECT * EXCLUDE (v) FROM read_parquet('{tmp_path}/0.parquet')"
+        assert granted.sql(read).rows() == [(1,)]
 
 
 @pytest.mark.parametrize("hive", [False, True])

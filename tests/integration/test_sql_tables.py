@@ -789,6 +789,34 @@ def test_what_is_not_granted_is_refused(text, mode):
         assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SET TimeZone = 'Europe/Oslo'", "AT TIME ZONE"),
+        ("SET GLOBAL memory_limit = '1GB'", "memory='4GiB'"),
+        ("PRAGMA threads = 1", "workers=4"),
+        ("SET threads TO 1", "workers=4"),
+        ("SET VARIABLE a = 1", "$name"),
+        ("SET default_null_order = 'nulls_first'", "NULLS FIRST"),
+        ("SET search_path = 'a'", "There are: SELECT"),
+        ("EXPLAIN SELECT 1", "explain(analyze=True)"),
+        ("UPDATE t SET a = 2", "CREATE OR REPLACE TABLE t AS"),
+        ("WITH a AS (SELECT 1) INSERT INTO t FROM a", "INSERT INTO t WITH"),
+        ("SELECT 1; SELECT 2", "Call sql for each"),
+        ("-- nothing", "Write a query"),
+        ("COPY (SELECT 1) TO '/x.csv'", "weft sql --allow / ..."),
+    ],
+)
+@MODES
+def test_statements_that_are_refused_tell_what_to_write_instead(text, hint, mode):
+    with weft.SqlContext(mode=mode) as context:
+        context.sql("CREATE TABLE t AS SELECT 1 AS a")
+        with pytest.raises((ForbiddenError, SqlError)) as told:
+            context.sql(text)
+    assert hint in told.value.hint
+    assert "register the file" not in told.value.hint
+
+
 @pytest.mark.parametrize("text", ["DESCRIBE", "SHOW", "SHOW ALL TABLES", "SHOW DATABASES"])
 def test_statements_about_the_catalog_are_said_to_be_missing(text):
     with weft.SqlContext() as context, pytest.raises(weft.SqlError, match="is not available in queries"):

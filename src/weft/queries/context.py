@@ -224,7 +224,8 @@ class SqlContext:
                     hint = "Write it as FROM t PIVOT (count(*) FOR column IN (value, ...) GROUP BY key)."
                     raise SqlError("PIVOT without its values is several statements, and one is needed", hint=hint)
                 if len(found) != 1:
-                    raise duckdb.ParserException(f"one statement is needed, and there are {len(found)}")
+                    hint = "Call sql for each of them." if found else "Write a query, such as SELECT * FROM t."
+                    raise SqlError(f"one statement is needed, and there are {len(found)}", hint=hint)
             except duckdb.Error as error:
                 raise mistake(error, text) from None
         return read_statement(text, found[0].type)

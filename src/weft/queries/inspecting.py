@@ -60,6 +60,8 @@ _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20, 128: 39}
 _FLOATS: Final = {"FLOAT": 24, "DOUBLE": 53}
 """The bits of integers that a number with a point holds."""
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+_MOST_DIGITS: Final = 38
+"""The digits of a decimal of DuckDB."""
 _NOTHING: Final = '"NULL"'
 """The type of a Parquet column of which no value was known when its file was written."""
 _lock = threading.Lock()
@@ -81,7 +83,10 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
             made = _of_one_kind(table, connection)
             rows = connection.sql(f"FROM {made.rows_of(made.files if made.hive or made.merged else made.files[:1])}")
             _warn_of_renamed(rows.columns, lambda: _parquet_names(connection, made.files[0]))
-            made = made.with_columns(dict(zip(rows.columns, map(str, rows.types), strict=True)))
+            types = list(map(str, rows.types))
+            if any("DOUBLE" in of for of in types):
+                _check_digits(table, connection)
+            made = made.with_columns(dict(zip(rows.columns, types, strict=True)))
         else:
             found, forms = _check_lines(table, connection) if table.reader == "read_csv" else (table, [])
             made = _with_all_types(found, connection, forms)
@@ -142,6 +147,22 @@ def _of_one_kind(table: FileTable, connection: duckdb.DuckDBPyConnection) -> Fil
                 hint="Write the column with one type into all files. " + _by_name(table, "which converts values"),
             )
     return replace(table, merged=True) if differ and not table.hive else table
+
+
+def _check_digits(table: FileTable, connection: duckdb.DuckDBPyConnection) -> None:
+    """DefinitionError: a file has decimals of more than 38 digits, for which DuckDB gives other numbers."""
+    row = connection.execute(
+        "SELECT file_name, name, precision, scale FROM parquet_schema($1) WHERE precision > $2 LIMIT 1",
+        [list(table.files), _MOST_DIGITS],
+    ).fetchone()
+    if row is not None:
+        file, name, digits, scale = row
+        raise DefinitionError(
+            f"the table {table.name} cannot be read: {name} in {_place(file)} is DECIMAL({digits},{scale}), and SQL "
+            f"has decimals of up to {_MOST_DIGITS} digits",
+            hint=f"Write it as DECIMAL({_MOST_DIGITS},{min(scale, _MOST_DIGITS)}) or as text. Or leave its column out "
+            f"by the text, in a granted folder: SELECT * EXCLUDE (...) FROM read_parquet({literal(_place(file))}).",
+        )
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[str, str]:

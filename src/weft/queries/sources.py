@@ -71,8 +71,8 @@ def outside(what: str, path: str) -> ForbiddenError:
     folder = os.path.dirname(path.partition("*")[0]) or "."
     return ForbiddenError(
         f"the query may not use {path}: {what} of an SQL text reaches only what was granted",
-        hint=f"Grant the folder: weft.SqlContext(allow=[{folder!r}]), or: weft sql --allow {folder} ... "
-        "Or register the file as a table.",
+        hint=f"Grant the folder: weft.SqlContext(allow=[{folder!r}]), or: weft sql --allow {folder} ..."
+        + (" Or register the file as a table." if what == "FROM" else ""),
     )
 
 
@@ -428,8 +428,25 @@ def _readable(table: pa.Table) -> pa.Table:
     for at, field in enumerate(table.schema):
         if pa.types.is_run_end_encoded(field.type):
             table = table.set_column(at, field.name, compute.run_end_decode(table.column(at)))
+        if _has_nanoseconds(table.column(at)):
+            warn_user(
+                f"column {field.name!r} has nanoseconds, which are cut off in queries: moments with a zone, times and "
+                "durations have microseconds there. To keep them, give moments without a zone, or integers",
+                stacklevel=2,
+            )
     schema = pa.schema([field.with_type(_readable_type(field.type)) for field in table.schema])
     return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def _has_nanoseconds(column: pa.ChunkedArray) -> bool:
+    """Whether a column has values below a microsecond, in a type that DuckDB reads in microseconds."""
+    of = column.type
+    moments = pa.types.is_timestamp(of) and of.tz is not None
+    if not (moments or pa.types.is_time(of) or pa.types.is_duration(of)) or of.unit != "ns":
+        return False
+    exact = column.cast(pa.int64())
+    whole = compute.multiply(compute.divide(exact, 1000), 1000)
+    return bool(compute.any(compute.not_equal(exact, whole)).as_py())
 
 
 def _readable_type(of: pa.DataType) -> pa.DataType:

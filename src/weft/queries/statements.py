@@ -24,6 +24,31 @@ REFUSED: Final = frozenset(
 )
 """Statements that reach beyond the tables of a context, by their first word."""
 
+_ANEW: Final = "Make the table anew: CREATE OR REPLACE TABLE t AS SELECT ... FROM t."
+_INSTEAD: Final = {
+    "ALTER": _ANEW,
+    "DELETE": _ANEW,
+    "EXPLAIN": "Call explain() of the query, or explain(analyze=True); in a terminal: weft sql --explain.",
+    "UPDATE": _ANEW,
+    "WITH": "Write WITH behind the name of the table: INSERT INTO t WITH ... SELECT ...",
+}
+"""What to write instead of a statement, by its first word."""
+_IN_ORDER: Final = "Write the order into the query: ORDER BY x DESC NULLS FIRST."
+_IN_MEMORY: Final = "Bound the memory of the context: weft.SqlContext(memory='4GiB')."
+_IN_TASKS: Final = "Bound the tasks of the context: weft.SqlContext(mode='stages', workers=4)."
+_SETTINGS: Final = {
+    "DEFAULT_NULL_ORDER": _IN_ORDER,
+    "DEFAULT_ORDER": _IN_ORDER,
+    "MAX_MEMORY": _IN_MEMORY,
+    "MEMORY_LIMIT": _IN_MEMORY,
+    "THREADS": _IN_TASKS,
+    "TIMEZONE": "Write the zone into the query: m AT TIME ZONE 'Europe/Oslo'.",
+    "VARIABLE": "Bind a parameter: $name in the text, and sql(text, {'name': value}).",
+    "WORKER_THREADS": _IN_TASKS,
+}
+"""What to write instead of a setting, by its name."""
+_SCOPES: Final = ("GLOBAL", "LOCAL", "SESSION")
+
 _ABOUT: Final = frozenset({"DESC", "DESCRIBE", "SUMMARIZE"})
 """The first words of statements about a table or a query, which are queries for DuckDB."""
 _RETURNED: Final = re.compile(r"(?i)\b(?:RETURN_FILES|RETURN_STATS)\b")
@@ -143,9 +168,16 @@ class _Reader:
         elif self.take("COPY"):
             return self._copy()
         self.done = 0
-        if self.words[0].word in REFUSED:
-            raise ForbiddenError(f"{self.words[0].word} is refused: queries read and write tables only", hint=AVAILABLE)
-        raise self.wrong(f"{self.words[0].word} is not available in queries", AVAILABLE)
+        first = self.words[0].word
+        if first in REFUSED:
+            raise ForbiddenError(f"{first} is refused: queries read and write tables only", hint=self._for_setting())
+        raise self.wrong(f"{first} is not available in queries", _INSTEAD.get(first, AVAILABLE))
+
+    def _for_setting(self) -> str:
+        """Return what to write instead of a refused statement, which may be a setting."""
+        names = [one.word for one in self.words[1:] if one.word not in _SCOPES]
+        known = names and self.words[0].word in ("PRAGMA", "SET")
+        return _SETTINGS.get(names[0], AVAILABLE) if known else AVAILABLE
 
     def _create(self) -> Statement:
         replace = self.take("OR", "REPLACE")
