@@ -24,6 +24,7 @@ LAZY = {
     "add.reduce of all": lambda x: np.add.reduce(x, axis=None),
     "maximum.reduce": lambda x: np.maximum.reduce(x, axis=1, keepdims=True),
     "add.accumulate": lambda x: np.add.accumulate(x, axis=1),
+    "maximum.accumulate": lambda x: np.maximum.accumulate(x),
     "subtract.outer": lambda x: np.subtract.outer(x[0], x[:, 1]),
     "another type": lambda x: np.multiply(x, 2, dtype=np.float32),
     "modf": lambda x: np.modf(x)[1],
@@ -237,3 +238,46 @@ def test_a_mask_alone_may_be_an_array_of_ours(name):
     for axis in (None, 1):
         found = getattr(np, name)(x, axis=axis, where=wt.asarray(mask))
         np.testing.assert_allclose(np.asarray(found), getattr(np, name)(x, axis=axis, where=mask), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("add.reduce", ()),
+        ("add.reduce", (None,)),
+        ("multiply.reduce", (1, np.float32)),
+        ("maximum.accumulate", (1,)),
+        ("logical_or.reduce", (0,)),
+        ("subtract.outer", ([1, 2],)),
+        ("power.outer", (2,)),
+        ("subtract.reduce", (1,)),
+        ("add.reduceat", ([0, 2], 1)),
+    ],
+)
+@pytest.mark.parametrize("given", [t(), X, X.tolist()], ids=["a Tensor", "an array of NumPy", "lists"])
+@pytest.mark.filterwarnings("ignore::weft.tensor.NumpyFallbackWarning")
+def test_functions_have_the_methods_of_ufuncs(name, args, given):
+    function, method = name.split(".")
+    found, wanted = [getattr(getattr(xp, function), method)(x, *args) for xp, x in ((wt, given), (np, X))]
+    assert np.asarray(found).dtype == wanted.dtype
+    np.testing.assert_array_equal(np.asarray(found), wanted)
+
+
+def test_methods_of_functions_take_the_array_for_the_result():
+    into = wt.zeros(4)
+    wt.add.reduce(t(), out=into)
+    assert into.fetch().tolist() == X.sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize("x", [wt.arange(6.0), np.arange(6.0)], ids=["a Tensor", "an array of NumPy"])
+@pytest.mark.filterwarnings("ignore::weft.tensor.NumpyFallbackWarning")
+def test_functions_change_elements_at_repeated_places(x):
+    wt.add.at(x, [1, 1, 3], 10)
+    wt.negative.at(x, [0, 5])
+    assert np.asarray(x).tolist() == [0, 21, 2, 13, 4, -5]
+
+
+def test_functions_of_one_array_reduce_nothing():
+    assert not hasattr(wt.sin, "reduce")
+    with pytest.raises(TypeError, match="no sparse arrays"):
+        wt.add.reduce(wt.eye(2, sparse=True))

@@ -808,10 +808,24 @@ def test_an_array_without_axes_takes_an_array_of_one_element():
     same(x, np.asarray(7.0))
 
 
-@pytest.mark.parametrize("fn", [np.bitwise_and, np.bitwise_or, np.fmax, np.fmin, np.add, np.multiply])
+RUNNING = [
+    "add",
+    "bitwise_and",
+    "bitwise_or",
+    "fmax",
+    "fmin",
+    "logical_and",
+    "logical_or",
+    "maximum",
+    "minimum",
+    "multiply",
+]
+
+
+@pytest.mark.parametrize("fn", [getattr(np, name) for name in RUNNING])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64])
 def test_running_results_over_several_chunks(fn, dtype):
-    x = np.array([[4, 6, 7, 5, 12], [3, 1, 2, 2, 9]], dtype)
+    x = np.array([[4, 6, 0, 5, 12], [3, 1, 2, 2, 9]], dtype)
     for axis in (0, 1):
         same(fn.accumulate(wt.asarray(x, chunk_size=2), axis=axis), fn.accumulate(x, axis=axis))
 

@@ -354,6 +354,37 @@ def test_arrays_that_are_no_matrices_need_the_package_sparse(call):
     assert raised.value.hint == "Install it: pip install 'weft[sparse]'"
 
 
+class CountingSession(wt.Session):
+    """A session that counts how often it computes."""
+
+    computed = 0
+
+    def compute(self, *args, **kwargs):
+        self.computed += 1
+        return super().compute(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, x: a @ x,
+        lambda a, x: x @ a,
+        lambda a, x: a + x[:, None],
+        lambda a, x: a * 2,
+        lambda a, x: wt.concat([a, a]),
+        lambda a, x: wt.asarray(a, dtype="f4"),
+    ],
+)
+def test_a_sparse_operand_is_not_computed_before_its_result_is(call):
+    a, x = sp.csr_array(np.eye(6)), np.arange(6.0)
+    session = CountingSession(direct=False)
+    with session:
+        made = call(wt.asarray(a, chunk_size=2) @ wt.asarray(a, chunk_size=2), x)
+        assert session.computed == 0
+        made.fetch()
+        assert session.computed == 1
+
+
 def test_functions_of_numpy_are_methods():
     t: Any = wt.asarray(sp.csr_array(np.array([[0, 1.0, 0], [2, 0, 0]])))
     assert np.sum(t, axis=0).fetch().tolist() == [2, 1, 0]

@@ -145,8 +145,9 @@ def _first(*parts: list[Any], dtype: DType) -> Any:
 def concat(nodes: Sequence[ArrayNode], axis: int, dtype: DType) -> ArrayNode:
     """Concatenate arrays along an axis; all other axes must agree.
 
-    Chunks stay as they are, but consecutive small arrays are joined to one chunk. The cost grows with the number of
-    arrays, since each chunk of a concatenation refers to all of them, so many arrays are concatenated by a tree.
+    Chunks stay as they are. The cost grows with the number of arrays, since each chunk of a concatenation refers to all
+    of them, so of more than `TOGETHER` arrays neighbours of one chunk each are joined up to a tile, and the rest by a
+    tree.
     """
     if len(nodes) > 1:
         nodes = [node for node in nodes if node.grid[axis].size != 0] or nodes[:1]

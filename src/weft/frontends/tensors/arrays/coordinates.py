@@ -31,7 +31,7 @@ def is_coordinate(value: Any) -> bool:
     """Return whether a value is a sparse array of the package `sparse`, or of Weft with such chunks."""
     if isinstance(value, Expressed):
         return False
-    return isinstance(value, CooTensor) or (hasattr(value, "nnz") and hasattr(value, "fill_value"))
+    return hasattr(type(value), "nnz") and hasattr(value, "fill_value")
 
 
 def as_coordinate(value: Any, dtype: DTypeLike = None, chunk_size: ChunkSize = None) -> CooTensor:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -36,9 +37,27 @@ def _signature(*names: str) -> Signature:
 _SIGNATURES = {1: _signature("x"), 2: _signature("x1", "x2")}
 
 
+class UfuncFunction(Protocol):
+    """A public function with the methods of NumPy's ufuncs; of one operand it has `at` alone."""
+
+    accumulate: Callable[..., Any]
+    at: Callable[..., None]
+    outer: Callable[..., Any]
+    reduce: Callable[..., Any]
+    reduceat: Callable[..., Any]
+
+    def __call__(self, *operands: Any, out: Any = None, where: Any = True, **how: Any) -> Tensor:
+        """Return the results for the elements of the operands."""
+        ...
+
+
+_METHODS_OF_TWO = ("accumulate", "outer", "reduce", "reduceat")
+"""The methods of ufuncs of two operands, each of which returns an array."""
+
+
 def _ufunc(
     name: str, ufunc: np.ufunc, also: str = "", method: str = "", special: tuple[str, Callable[..., Any]] | None = None
-) -> Callable[..., Tensor]:
+) -> UfuncFunction:
     """Return a public function that calls a ufunc, or, for a kind of results, a function in its place.
 
     TypeError, when it is called: too few operands, or too many.
@@ -55,7 +74,17 @@ def _ufunc(
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element by element as `numpy.{ufunc.__name__}`, with its dtypes and special values."
     function.__signature__ = _SIGNATURES[n]  # type: ignore[attr-defined]
-    return public(also=also, method=method)(takes_sparse(function))
+    made: Any = public(also=also, method=method)(takes_sparse(function))
+    made.at = ufunc.at
+    for one in _METHODS_OF_TWO if n == 2 else ():
+        setattr(made, one, partial(_method_of, getattr(ufunc, one)))
+    with_methods: UfuncFunction = made
+    return with_methods
+
+
+def _method_of(bound: Callable[..., Any], /, first: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a method of a ufunc as NumPy's own, for an array of Weft."""
+    return bound(as_tensor(first), *args, **kwargs)
 
 
 abs = _ufunc("abs", np.absolute, also="absolute")

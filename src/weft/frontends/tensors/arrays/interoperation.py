@@ -51,6 +51,11 @@ _ASSOCIATIVE = frozenset(
     }
 )  # fmt: skip
 """Ufuncs whose reductions have no function in Weft, and that can be reduced chunk by chunk."""
+_PARTWISE: Mapping[str, frozenset[np.ufunc]] = {
+    "reduce": _ASSOCIATIVE,
+    "accumulate": _ASSOCIATIVE | {np.logical_and, np.logical_or, np.maximum, np.minimum},
+}
+"""The ufuncs of each method that is called chunk by chunk."""
 
 
 def _running_sum(x: Tensor, **how: Any) -> Tensor:
@@ -118,7 +123,7 @@ def _lazily(ufunc: np.ufunc, method: str, inputs: Sequence[Any], given: Mapping[
     if method == "outer" and not rest and ufunc.signature is None:
         left, right = as_tensor(inputs[0]), as_tensor(inputs[1])
         return apply(ufunc, shapes.reshape(left, (*left.shape, *(1,) * right.ndim)), right)
-    if ufunc in _ASSOCIATIVE and method in ("reduce", "accumulate") and set(rest) <= {"axis", "keepdims"}:
+    if ufunc in _PARTWISE.get(method, ()) and set(rest) <= {"axis", "keepdims"}:
         return _in_parts(ufunc, method, as_tensor(inputs[0]), **rest)
     found = {"reduce": _REDUCED, "accumulate": _ACCUMULATED}.get(method, {}).get(ufunc)
     if found is None or not set(rest) <= {"axis", "dtype", "keepdims"}:

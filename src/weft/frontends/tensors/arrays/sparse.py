@@ -42,7 +42,7 @@ def is_sparse(value: Any) -> bool:
     """Return whether a value is a sparse array: of SciPy, of the package `sparse`, or of Weft with such chunks."""
     if isinstance(value, Expressed):
         return False
-    return isinstance(value, SparseTensor) or (hasattr(value, "nnz") and hasattr(value, "shape"))
+    return hasattr(type(value), "nnz") and hasattr(value, "shape")
 
 
 def as_sparse(value: Any, dtype: DTypeLike = None, chunk_size: ChunkSize = None) -> Any:
