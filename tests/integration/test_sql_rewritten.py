@@ -136,7 +136,7 @@ def test_queries_over_one_table_after_another_have_the_columns_of_each(context):
     ]
     for text in (*texts, *reversed(texts), *texts):
         asked = context.sql(f"select * from {text}")
-        with context.cursor() as connection:
+        with context.catalogue.cursor() as connection:
             wanted = connection.execute(f"DESCRIBE SELECT * FROM {text}").fetchall()
         assert list(zip(asked.columns, asked.types, strict=True)) == [row[:2] for row in wanted]
 

