@@ -441,7 +441,7 @@ def test_rows_that_no_key_of_a_measured_side_matches_are_not_exchanged(store, te
     text = text.format(SPREAD.format(key=key))
     if key != "o":
         text = text.replace("items.o", "('x' || items.o)")
-    query = StagedQuery(store, text, small=500)
+    query = StagedQuery(store, text, small=100)
     run = query.start()
     assert query.rows(run) == query.wanted()
     counted = {vertex.id: vertex.rows for vertex in run.view().vertices}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from weft.frontends.sql.correlating import MIRRORED, direct
 from weft.frontends.sql.expressions import (
     BOOLEAN,
     COMPARISONS,
@@ -213,7 +214,7 @@ class _Reader:
                 width = len(left.types)
                 total = len(right.types)
                 other = other.over(lambda at: at + total if at < width else at - width)
-            conditions = tuple(JoinCondition(one.right, one.left, _MIRRORED[one.operator]) for one in conditions)
+            conditions = tuple(JoinCondition(one.right, one.left, MIRRORED[one.operator]) for one in conditions)
             left, right, kind = right, left, _FLIPPED[kind]
         if kind not in _JOINS:
             raise NotCoveredError(f"a join of the kind {kind.lower()}")
@@ -235,7 +236,7 @@ class _Reader:
         self._delimited.pop()
         reuse = Reuse(number, outer.types)
         body = self._join(node, *((inner, reuse) if flipped else (reuse, inner)))
-        return Shared(number, outer, body)
+        return direct(Shared(number, outer, body))
 
     def delim_get(self, node: Json) -> Relation:
         number, keys = self._delimited[-1]
@@ -264,9 +265,6 @@ class _Reader:
 
 _JOINS: Final = {kind.value: kind for kind in JoinKind} | {"OUTER": JoinKind.FULL}
 _FLIPPED: Final = {"RIGHT_SEMI": "SEMI", "RIGHT_ANTI": "ANTI"}
-_MIRRORED: Final = {"<": ">", ">": "<", "<=": ">=", ">=": "<="} | {
-    same: same for same in ("=", "<>", "IS DISTINCT FROM", "IS NOT DISTINCT FROM")
-}
 _READERS: Final[Mapping[str, Callable[[_Reader, Json], Relation]]] = {
     "LOGICAL_GET": _Reader.scan,
     "LOGICAL_EXPRESSION_GET": _Reader.values,

@@ -365,3 +365,9 @@ def scans(relation: Relation) -> Iterator[Scan]:
         yield relation
     for child in children(relation):
         yield from scans(child)
+
+
+def reused(relation: Relation) -> set[int]:
+    """Return the numbers of the shared relations that a relation reads."""
+    own = {relation.number} if isinstance(relation, Reuse) else set()
+    return own.union(*map(reused, children(relation)))

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import singledispatchmethod
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from weft.frontends.sql.aggregating import distinct_first, divide
+from weft.frontends.sql.aggregating import Divided, distinct_first, divide
 from weft.frontends.sql.expressions import Aggregate, Expression, column, joined
 from weft.frontends.sql.join_order import joined_in_side, over_one_side, reads_right
 from weft.frontends.sql.relations import (
@@ -43,6 +43,7 @@ from weft.frontends.sql.relations import (
     Window,
     children,
     over_children,
+    reused,
     scans,
 )
 from weft.frontends.sql.text import FILTER_BITS
@@ -117,13 +118,17 @@ class QueryStage:
     keys: int | None = None
 
 
+Hashed: TypeAlias = tuple[frozenset[int], ...]
+"""Columns: each by its position, and the positions of the columns that have the same values."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     relation: Relation
     exchanges: tuple[Exchange, ...] = ()
     table: str = ""
     single: bool = False
-    hashed: frozenset[int] | None = None  # the rows lie by the hash of these columns
+    hashed: Hashed | None = None  # the rows lie by the hash of these columns
     enough: int | None = None
     join: JoinKind | None = None
     branches: tuple[Branch, ...] = ()
@@ -172,12 +177,21 @@ def _applied(relation: Filter | Unnest | Grouping | Distinct | Window, part: _Pa
     return replace(part, relation=replace(relation, input=part.relation), enough=None)
 
 
-def _moved(part: _Part, output: Sequence[Expression]) -> frozenset[int] | None:
+def _moved(part: _Part, output: Sequence[Expression]) -> Hashed | None:
     """Return the positions in `output` of the columns that the rows of a part lie by; None if one is not there."""
-    places = {one.column: at for at, one in reversed(list(enumerate(output))) if one.column is not None}
-    if part.hashed is None or not part.hashed <= places.keys():
+    if part.hashed is None:
         return None
-    return frozenset(places[at] for at in part.hashed)
+    moved = tuple(frozenset(at for at, one in enumerate(output) if one.column in columns) for columns in part.hashed)
+    return moved if all(moved) else None
+
+
+def _alternatives(parts: Sequence[_Part]) -> bool:
+    """Whether the rows of at most one of these parts are there: a choice between plans leaves out the others."""
+    choices = [{branch.choice: branch.small for branch in part.branches} for part in parts]
+    return all(
+        any(other.get(choice, small) != small for choice, small in one.items())
+        for one, other in combinations(choices, 2)
+    )
 
 
 class _Expected(NamedTuple):
@@ -231,16 +245,29 @@ class _Cutter:
         """Return the part whose tasks receive the rows of others."""
         return _reading(self.exchange(parts, kind, keys))
 
-    def together(self, parts: list[_Part], keys: Sequence[Expression]) -> _Part:
-        """Return one part in which rows with equal keys lie in one task; without keys, in which one task has all."""
-        if len(parts) == 1 and (parts[0].single or self._lies_by(parts[0], keys)):
-            return replace(parts[0], join=None)
-        return self.received(parts, ExchangeKind.HASH if keys else ExchangeKind.GATHER, keys)
+    def together(self, parts: Sequence[_Part], keys: Sequence[Expression]) -> list[_Part]:
+        """Return parts in which rows with equal keys lie in one task; without keys, in which one task has all."""
+        kind = ExchangeKind.HASH if keys else ExchangeKind.GATHER
+        complete = self._complete(parts, keys)
+        if not any(complete):
+            return [self.received(parts, kind, keys)]
+        return [
+            replace(part, join=None) if done else replace(self.received([part], kind, keys), branches=part.branches)
+            for part, done in zip(parts, complete, strict=True)
+        ]
 
     @staticmethod
-    def _lies_by(part: _Part, keys: Sequence[Expression]) -> bool:
-        """Whether rows with equal keys lie in one task: they lie by the hash of some of the keys."""
-        return bool(part.hashed and part.hashed <= {key.column for key in keys})
+    def _complete(parts: Sequence[_Part], keys: Sequence[Expression]) -> list[bool]:
+        """Return for each part whether one of its tasks has all rows with equal keys: they lie by some of the keys.
+
+        Several parts that have rows at the same time have equal keys too.
+        """
+        columns = {key.column for key in keys}
+        alone = _alternatives(parts)
+        return [
+            alone and (part.single or (bool(part.hashed) and all(one & columns for one in part.hashed or ())))
+            for part in parts
+        ]
 
     # -------------------------------------------------------------------------------------------------------- operators
 
@@ -277,23 +304,31 @@ class _Cutter:
         if counted is not None:
             return self.parts(counted)
         parts = self.parts(relation.input)
-        plain = not relation.sets
-        if len(parts) == 1 and (
-            parts[0].single or (plain and relation.groups and self._lies_by(parts[0], relation.groups))
-        ):
-            return [self._grouped(replace(parts[0], join=None), relation)]
+        keys = () if relation.sets else relation.groups
         divided = divide(relation)
         if divided is None:
-            keys = relation.groups if plain else ()
-            return [self._grouped(self.together(parts, keys), relation)]
-        parts = [replace(part, relation=divided.partial(part.relation), hashed=None, enough=None) for part in parts]
+            return [self._grouped(part, relation) for part in self.together(parts, keys)]
+        complete = self._complete(parts, keys)
+        if not any(complete):
+            return [self._divided(relation, divided, parts)]
+        return [
+            self._grouped(replace(part, join=None), relation)
+            if done
+            else replace(self._divided(relation, divided, [part]), branches=part.branches)
+            for part, done in zip(parts, complete, strict=True)
+        ]
+
+    def _divided(self, relation: Grouping, divided: Divided, rows: Sequence[_Part]) -> _Part:
+        """Return the part that makes groups of those that the tasks of other parts have made of their own rows."""
+        parts = [replace(part, relation=divided.partial(part.relation), hashed=None, enough=None) for part in rows]
         types = parts[0].relation.types
         if () in relation.sets:  # its one row is there without any rows, also where no task reads a table
-            parts.append(_Part(divided.partial(Values((), relation.input.types)), single=True))
+            none = divided.partial(Values((), relation.input.types))
+            parts.append(_Part(none, single=True, branches=rows[0].branches if len(rows) == 1 else ()))
         by = [column(at, types[at]) for at in range(divided.keys)]
         received = self.received(parts, ExchangeKind.HASH if by else ExchangeKind.GATHER, by)
-        hashed = received.hashed if plain and by else None
-        return [replace(received, relation=divided.final(received.relation), hashed=hashed)]
+        hashed = received.hashed if by and not relation.sets else None
+        return replace(received, relation=divided.final(received.relation), hashed=hashed)
 
     @staticmethod
     def _grouped(part: _Part, relation: Grouping) -> _Part:
@@ -364,9 +399,9 @@ class _Cutter:
     @_parts.register
     def _(self, relation: Distinct) -> list[_Part]:
         parts = self.parts(relation.input)
-        if len(parts) > 1 or not (parts[0].single or self._lies_by(parts[0], relation.targets)):
-            parts = [_applied(relation, part) for part in parts]
-        return [_applied(relation, self.together(parts, relation.targets))]
+        complete = self._complete(parts, relation.targets)
+        parts = [part if done else _applied(relation, part) for part, done in zip(parts, complete, strict=True)]
+        return [_applied(relation, part) for part in self.together(parts, relation.targets)]
 
     @_parts.register
     def _(self, relation: SetOperation) -> list[_Part]:
@@ -384,7 +419,8 @@ class _Cutter:
 
     @_parts.register
     def _(self, relation: Window) -> list[_Part]:
-        return [_applied(relation, self.together(self.parts(relation.input), relation.partitions))]
+        parts = self.together(self.parts(relation.input), relation.partitions)
+        return [_applied(relation, part) for part in parts]
 
     @_parts.register
     def _(self, relation: Shared) -> list[_Part]:
@@ -424,6 +460,8 @@ class _Cutter:
             exchange = self.exchange(_telling(others, match), ExchangeKind.BROADCAST)
             rows = _pruned(rows, match, exchange.sources[0])
             return [_beside(relation, part, exchange, at_right=at_right) for part in rows]
+        if keys and self._left_is_light(relation, left):
+            return [self._by_left(relation, keys, left, right)]
         unsure = self._unsure(relation, left, right) if keys else None
         if unsure is not None:
             return self._measured(relation, keys, left, right, at_right=unsure is relation.right)
@@ -438,7 +476,7 @@ class _Cutter:
     def _exchanged(relation: Join, sides: Sequence[_Part], *, single: bool = False) -> _Part:
         """Return the part that joins two exchanges."""
         made = replace(relation, left=sides[0].relation, right=sides[1].relation)
-        hashed = sides[0].hashed if relation.kind not in (JoinKind.RIGHT, JoinKind.FULL) else None
+        hashed = _hashed(relation, sides[0].hashed, sides[1].hashed)
         exchanges = (*sides[0].exchanges, *sides[1].exchanges)
         return _Part(made, exchanges, single=single, hashed=hashed, join=None if single else relation.kind)
 
@@ -462,8 +500,7 @@ class _Cutter:
         exchange = self.exchange(_telling(others, match), ExchangeKind.HASH, [pair[at_right] for pair in by])
         small = exchange.sources
         rows = _pruned(rows, match, small[0])
-        self._exchanges += 1
-        copies = replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
+        copies = self._copies(exchange)
         copied = [_beside(relation, part, copies, at_right=at_right) for part in rows]
         exchanged = Branch(small, "exchanged", small=False, under=self._copied_bytes)
         apart = [_within(part, exchanged) for part in rows]
@@ -475,6 +512,41 @@ class _Cutter:
             *(_within(part, Branch(small, "copied", small=True, under=self._copied_bytes)) for part in copied),
             _within(joined, exchanged),
         ]
+
+    def _left_is_light(self, relation: Join, left: Sequence[_Part]) -> bool:
+        """Whether conditions leave fewer rows of the left side of a semi or anti join than of the other, which drops
+        the rows without a match."""
+        if relation.kind not in _OF_LEFT or not self._may_measure(left):
+            return False
+        light, heavy = (self._expected_side(relation, side) for side in (relation.left, relation.right))
+        return light.share < 1 and light.bytes < heavy.bytes
+
+    def _by_left(self, relation: Join, keys: Sequence[JoinCondition], left: list[_Part], right: list[_Part]) -> _Part:
+        """Return the part of a semi or anti join before which the keys of its left side leave out rows of the other.
+
+        The left side is exchanged by the hash of its keys before. If it is small, all its partitions are copied to the
+        tasks of the other side as well; else they receive a Bloom filter of its keys.
+        """
+        match = _match(relation, right, left, at_right=False)
+        exchange = self.exchange(_telling(left, match), ExchangeKind.HASH, [one.left for one in keys])
+        measured = exchange.sources
+        right = _pruned(right, match, measured[0])
+        by = tuple(JoinCondition(one.right, one.left, one.operator) for one in keys)
+        copies = self._copies(exchange)
+        matching = Join(JoinKind.SEMI, relation.right, relation.left, by)
+        copied = [_beside(matching, part, copies, at_right=True) for part in right]
+        exchanged = Branch(measured, "exchanged", small=False, under=self._copied_bytes)
+        apart = [_within(part, exchanged) for part in right]
+        apart = self._filtered(relation, apart, exchanged, at_right=False)
+        small = Branch(measured, "copied", small=True, under=self._copied_bytes)
+        rows = [*(_within(part, small) for part in copied), *apart]
+        moved = self.received(rows, ExchangeKind.HASH, [one.right for one in keys])
+        return self._exchanged(relation, (_reading(exchange), moved))
+
+    def _copies(self, exchange: Exchange) -> Exchange:
+        """Return the exchange that brings the rows of another one to all tasks."""
+        self._exchanges += 1
+        return replace(exchange, number=self._exchanges - 1, kind=ExchangeKind.BROADCAST, keys=())
 
     def _filtered(self, relation: Join, rows: list[_Part], exchanged: Branch, *, at_right: bool) -> list[_Part]:
         """Return parts that leave out most of the rows without a match before they are exchanged.
@@ -614,7 +686,7 @@ class _Cutter:
 
     def weight(self, relation: Relation) -> float:
         """Return the estimated bytes of a relation, also of those that it shares with others."""
-        return self._weigh(relation) + sum(self._weights.get(number, 0) for number in _reused(relation))
+        return self._weigh(relation) + sum(self._weights.get(number, 0) for number in reused(relation))
 
     # Called as a method, it would make a function at each call.
     _cutter_of = staticmethod(_parts.dispatcher.dispatch)
@@ -670,9 +742,30 @@ def _reading_too(relation: Join, part: _Part, other: Relation, *, at_right: bool
     """Return the part that joins its rows with all rows of the other side, which is `at_right`."""
     if at_right:
         made = replace(relation, left=part.relation, right=other)
+        hashed = _hashed(relation, part.hashed, None)
     else:
         made = replace(relation, left=other, right=part.relation)
-    return replace(part, relation=made, hashed=part.hashed if at_right else None, enough=None)
+        hashed = _hashed(relation, None, part.hashed)
+    return replace(part, relation=made, hashed=hashed, enough=None)
+
+
+def _hashed(relation: Join, left: Hashed | None, right: Hashed | None) -> Hashed | None:
+    """Return what the rows of a join lie by whose sides lie by `left` and `right`; None: by nothing known."""
+    width = len(relation.left.types)
+    moved = None if right is None else tuple(frozenset(at + width for at in one) for one in right)
+    if relation.kind is JoinKind.FULL:
+        return None
+    if relation.kind is JoinKind.RIGHT:
+        return moved
+    if relation.kind is not JoinKind.INNER:
+        return left
+    equal = [
+        {one.left.column, one.right.column + width}
+        for one in relation.conditions
+        if one.operator in _EQUALITIES and one.left.column is not None and one.right.column is not None
+    ]
+    known = left if left is not None else moved
+    return known and tuple(one.union(*(pair for pair in equal if pair & one)) for one in known)
 
 
 def _whole(relation: Relation) -> Relation:
@@ -688,11 +781,12 @@ def _within(part: _Part, branch: Branch) -> _Part:
 def _reading(exchange: Exchange) -> _Part:
     """Return the part that reads an exchange."""
     positions = [key.column for key in exchange.keys]
-    known = frozenset(at for at in positions if at is not None) if None not in positions else None
+    known = tuple(frozenset([at]) for at in positions if at is not None) if None not in positions else None
     single = exchange.kind is ExchangeKind.GATHER
     return _Part(Received(exchange.number, exchange.types), (exchange,), single=single, hashed=known)
 
 
+_OF_LEFT = (JoinKind.SEMI, JoinKind.ANTI)
 _SAME_KEY = "IS NOT DISTINCT FROM"
 _EQUALITIES = ("=", _SAME_KEY)
 
@@ -704,12 +798,6 @@ def _may_shrink(relation: Relation) -> bool:
     ):
         return True
     return any(map(_may_shrink, children(relation)))
-
-
-def _reused(relation: Relation) -> set[int]:
-    """Return the numbers of the shared relations that a relation reads."""
-    own = {relation.number} if isinstance(relation, Reuse) else set()
-    return own.union(*map(_reused, children(relation)))
 
 
 class _Match(NamedTuple):
@@ -724,7 +812,9 @@ class _Match(NamedTuple):
 
 def _keeps_matches_only(relation: Join, *, at_right: bool) -> bool:
     """Whether a join drops the rows without a match of the side beside the one that is `at_right`."""
-    return relation.kind is JoinKind.INNER or (relation.kind is JoinKind.SEMI and at_right)
+    if at_right:
+        return relation.kind in (JoinKind.INNER, JoinKind.SEMI)
+    return relation.kind in (JoinKind.INNER, *_OF_LEFT)
 
 
 def _match(relation: Join, rows: Sequence[_Part], others: Sequence[_Part], *, at_right: bool) -> _Match | None:

@@ -7,7 +7,20 @@ import pytest
 
 from weft.frontends.sql.expressions import column, joined
 from weft.frontends.sql.planner import Planner
-from weft.frontends.sql.relations import Filter, Grouping, Join, JoinCondition, JoinKind, KeyFilter, Scan, scans
+from weft.frontends.sql.relations import (
+    Distinct,
+    Filter,
+    Grouping,
+    Join,
+    JoinCondition,
+    JoinKind,
+    KeyFilter,
+    Project,
+    Scan,
+    SetKind,
+    SetOperation,
+    scans,
+)
 from weft.frontends.sql.stages import ExchangeKind, cut
 from weft.frontends.sql.tables import FileTable
 
@@ -209,3 +222,48 @@ def test_bounds_of_keys_make_no_side_smaller():
     plan = cut(_join(few, bounded, 0, 0), lambda one: 50 * len(list(scans(one))), small=1)
     choices = {branch.choice for stage in plan.stages for branch in stage.branches}
     assert "big" not in {plan.stages[number].table for choice in choices for number in choice}
+
+
+def _measured_moves(relation):
+    """Return the movements of each stage in the plan of a relation whose tables all weigh 50, with its branches."""
+    plan = cut(relation, lambda one: 50 * len(list(scans(one))), small=1)
+    return [
+        (tuple(branch.name for branch in stage.branches), *(str(exchange.kind) for exchange in stage.exchanges))
+        for stage in plan.stages
+    ]
+
+
+@pytest.mark.parametrize("kind", [JoinKind.INNER, JoinKind.RIGHT])
+def test_groups_by_a_key_of_a_measured_join_are_exchanged_only_where_the_other_side_was_copied(kind):
+    joined_rows = _join(_scan("few", filtered=1), _scan("big"), 0, 0, kind=kind)
+    by = (column(2, "BIGINT"), column(3, "BIGINT"))  # the key as the right side has it, and another column
+    grouped = _measured_moves(Grouping(joined_rows, by, ()))
+    assert grouped.count((("copied",), "hash")) == 1
+    assert grouped.count((("exchanged",), "hash", "hash")) == 1
+    assert ((), "hash") not in grouped
+    distinct = _measured_moves(Distinct(Project(joined_rows, by), (column(0, "BIGINT"), column(1, "BIGINT"))))
+    assert distinct == grouped
+
+
+def test_groups_by_no_key_of_a_measured_join_are_exchanged_once():
+    joined_rows = _join(_scan("few", filtered=1), _scan("big"), 0, 0)
+    found = _measured_moves(Grouping(joined_rows, (column(3, "BIGINT"),), ()))
+    assert found[-1] == ((), "hash")
+    assert ((("copied",), "hash")) not in found
+
+
+def test_groups_of_a_union_of_joins_are_exchanged():
+    rows = _join(_scan("big"), _scan("other"), 0, 0, kind=JoinKind.FULL)
+    joined_rows = _join(_scan("big"), _scan("other"), 0, 0)
+    union = SetOperation(SetKind.UNION, joined_rows, rows, all=True)
+    assert _measured_moves(Grouping(union, (column(0, "BIGINT"),), ()))[-1] == ((), "hash")
+
+
+@pytest.mark.parametrize("kind", [JoinKind.SEMI, JoinKind.ANTI])
+def test_a_left_side_with_conditions_leaves_out_rows_of_the_other_side_of_a_semi_join(kind):
+    found = _join(_scan("few", filtered=1), _scan("big"), 0, 0, kind=kind)
+    assert len(_filters(found)) == 1
+    moved = _measured_moves(found)
+    assert (("copied",), "broadcast") in moved
+    assert moved[-1] == ((), "hash", "hash")
+    assert _filters(_join(_scan("few"), _scan("big"), 0, 0, kind=kind)) == []
