@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+import psutil
+
 from tests.prepared import ForkedCommand
 
 _started: list[subprocess.Popen[Any] | ForkedCommand] = []
@@ -20,6 +22,18 @@ def owned(process: Started) -> Started:
 def start(command: Sequence[Any], **options: Any) -> subprocess.Popen[Any]:
     """Start a process as `subprocess.Popen` does; it ends with the test or the fixture that `all_ended` encloses."""
     return owned(subprocess.Popen(command, **options))
+
+
+def have_ended(*processes: psutil.Process | int) -> bool:
+    """Whether processes, some by pid, have ended, also those that nobody has waited for yet."""
+    return not any(map(_lives, processes))
+
+
+def _lives(process: psutil.Process | int) -> bool:
+    with suppress(psutil.NoSuchProcess):  # which may end between two looks at it
+        found = psutil.Process(process) if isinstance(process, int) else process
+        return bool(found.is_running() and found.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 @contextmanager

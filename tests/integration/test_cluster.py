@@ -40,6 +40,7 @@ from tests.integration.node_tasks import (
     until,
     waits_for,
 )
+from tests.started import have_ended
 from weft import Graph, Storage, gather, one_to_one, shuffle
 from weft.backends import node_messages as messages
 from weft.backends.cluster import Cluster
@@ -367,7 +368,7 @@ def test_nothing_is_left_of_a_session_and_its_nodes(nodes):
         below = [child for process in processes for child in process.children(recursive=True)]
         assert len(below) >= 4  # a nursery and a worker each
     until(lambda: all(process.poll() is not None for process in nodes.processes))
-    until(lambda: not any(child.is_running() and child.status() != "zombie" for child in below))
+    until(lambda: have_ended(*below))
     for process in nodes.processes:
         assert process.returncode == 0
         assert not list(user_root(shm_root()).glob(f"node-{process.pid}-*"))

@@ -33,6 +33,7 @@ from tests.integration.node_tasks import (
     totals,
 )
 from tests.integration.places import DEADLINE_S, Project, until
+from tests.started import have_ended
 from weft import Graph, Storage, gather, one_to_one, shuffle, wiring
 from weft.backends.cluster import Cluster
 from weft.runs.service import RunService
@@ -69,15 +70,9 @@ class KilledNodes(ForkedNodes):
 
     def __exit__(self, *_):
         super().__exit__()
-        until(lambda: not any(map(_lives, self._below)), "the end of the processes of a killed node")
+        until(lambda: have_ended(*self._below), "the end of the processes of a killed node")
         for victim in self._killed:
             until(partial(_is_removed, victim.pid), "the end of the shared memory of a killed node")
-
-
-def _lives(process):
-    with suppress(psutil.NoSuchProcess):
-        return process.status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def _has_finished(run, tasks):

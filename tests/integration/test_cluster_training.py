@@ -17,6 +17,7 @@ from tests.forked_nodes import ForkedNodes
 from tests.integration.places import until
 from tests.integration.test_replica_exec import SUM_OF_RANKS
 from tests.integration.test_training import Place, replica, tfjob
+from tests.started import have_ended
 from weft import training, wiring
 from weft.backends.cluster import Cluster
 from weft.model.errors import UsageError
@@ -429,7 +430,7 @@ def test_a_cancelled_mpi_job_leaves_no_command(make):
     with place.begun() as active:
         command = entered(place)
         active.cancel()
-    until(lambda: not command.is_running() or command.status() == "zombie", "the end of the command")
+    until(lambda: have_ended(command), "the end of the command")
 
 
 def test_what_needs_one_machine_is_refused_before_anything_starts(make):

@@ -11,6 +11,7 @@ import weft
 import weft.tensor as wt
 from tests.integration import durable_tensors
 from tests.integration.test_durable import RUN, Place, until
+from tests.started import have_ended
 
 EARLY, LATE = 16, 3
 TOTAL = "lengths/combine-squeeze-add"
@@ -39,7 +40,7 @@ class Tree:
         return True
 
     def gone(self):
-        return all(not process.is_running() or process.status() == "zombie" for process in self.processes)
+        return have_ended(*self.processes)
 
 
 def resumed(place, backend):

@@ -9,11 +9,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import weft
 from tests.integration.places import DEADLINE_S, SOURCE, Project
+from tests.started import have_ended
 from weft import wiring
 from weft.cli.context import CommandContext
 from weft.cli.main import main
@@ -170,7 +170,7 @@ class TestSteps:
         text = f"setsid sh -c '{daemon}' & until test -s pid; do sleep 0.01; done"
         assert place.run({"a": {"command": text}}).state == "succeeded"
         pid = int((place.folder / "pid").read_text())
-        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        assert have_ended(pid)
 
     def test_whose_output_leads_out_of_its_folder(self, place, tmp_path):
         secret = tmp_path / "secret"

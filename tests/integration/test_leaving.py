@@ -14,6 +14,7 @@ import pytest
 
 import weft
 from tests.integration.places import until
+from tests.started import have_ended
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 180.0
@@ -69,7 +70,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace_of_tasks(tmp_path, backend)
     assert "KeyboardInterrupt" in said
     assert (tmp_path / "left").exists(), "the session was left in order"
     assert process.returncode == -signal.SIGINT
-    assert not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    assert have_ended(*family)
 
 
 def _until(condition) -> None:

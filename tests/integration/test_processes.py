@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 import weft.model
+from tests.started import have_ended
 from weft.backends.processes import Processes
 from weft.graph.builder import Graph, gather, shuffle
 from weft.graph.logical import Retry
@@ -519,7 +520,7 @@ def test_the_nursery_killed_is_started_again(tmp_path):
         os.kill(session.executor._nursery.process.pid, signal.SIGKILL)
         assert run.result(DEADLINE_S)[n] == [2 * x for x in range(50)]
         assert not set(session.executor.pids) & set(before)
-        assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in before.values())
+        assert have_ended(*before.values())
 
 
 def test_a_task_that_hangs_is_killed_at_its_timeout(tmp_path):
@@ -595,7 +596,7 @@ def test_children_of_a_killed_worker_are_killed_too(tmp_path):
         child = psutil.Process(int(eventually(lambda: file.exists() and file.read_text())))
         run.cancel()
         assert run.wait(DEADLINE_S)
-        eventually(lambda: not child.is_running() or child.status() == "zombie")
+        eventually(lambda: have_ended(child))
 
 
 # ------------------------------------------------------------------------------------------------------------ scripts
@@ -660,10 +661,6 @@ def of_script(process):
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def gone(processes):
-    return all(not process.is_running() or process.status() == "zombie" for process in processes)
-
-
 def shm_folder(process):
     return user_root(shm_root()) / f"script-{process.pid}"
 
@@ -691,7 +688,7 @@ def test_ctrl_c_leaves_nothing(tmp_path):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
     assert process.returncode in (1, 130, -signal.SIGINT)
-    assert gone(children)
+    assert have_ended(*children)
     assert not shm_folder(process).exists()
 
 
@@ -702,7 +699,7 @@ def test_kill_of_the_parent_ends_all_and_removes_its_shared_memory(tmp_path):
         assert len(children) >= 3
         process.kill()
         process.communicate(timeout=DEADLINE_S)
-    eventually(lambda: gone(children), "the end of all workers")
+    eventually(lambda: have_ended(*children), "the end of all workers")
     eventually(lambda: not shm_folder(process).exists(), "the removal of the shared memory")
 
 
@@ -803,7 +800,7 @@ def test_a_task_that_said_so_may_take_longer_to_stop_than_others(shared, tmp_pat
     eventually(lambda: all((tmp_path / f"pid-{at}").exists() for at in (0, 1)), "the tasks")
     killed = psutil.Process(int((tmp_path / "pid-1").read_text()))
     run.cancel()
-    eventually(lambda: gone([killed]), "the end of the other one")
+    eventually(lambda: have_ended(killed), "the end of the other one")
     (tmp_path / "go").touch()
     run.wait()
     eventually((tmp_path / "ended-0").exists, "its end")

@@ -38,7 +38,7 @@ from tests.integration.node_tasks import (
     until,
 )
 from tests.integration.ray_clusters import running_cluster
-from tests.started import start
+from tests.started import have_ended, start
 from weft import Graph, Storage, gather, shuffle
 from weft.engine.provider import NodeKind
 from weft.model.errors import CapacityError, ForbiddenError, UsageError
@@ -419,4 +419,4 @@ def test_a_cluster_to_try_with(tmp_path, request, token):
     _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err.strip()) == (0, "the cluster has ended")
     assert [path.name for path in folders.iterdir() if path.name.startswith("session_")] == []
-    until(lambda: not any(one.is_running() and one.status() != "zombie" for one in below))
+    until(lambda: have_ended(*below))

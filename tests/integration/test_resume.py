@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.integration.places import DEADLINE_S, RUN, Project, until
+from tests.started import have_ended
 from weft.admin.control import send
 from weft.durability.journal import read_journal
 from weft.engine.events import Done
@@ -204,7 +205,7 @@ class TestKilled:
         process.communicate()
         (place.folder / "go").touch()
         assert place.weft("resume", "@last")[0] == 0
-        assert not step.is_running() or step.status() == psutil.STATUS_ZOMBIE
+        assert have_ended(step)
         assert not list((place.run / "processes").iterdir())
         assert place.states() == {"a": "succeeded"}
 
