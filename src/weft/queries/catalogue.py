@@ -226,12 +226,11 @@ class Catalogue:
             listed = [self._listed[name] for name in names if name in self._listed]
         return [(one.table, one.stamp) for one in listed if one.stamp is not None]
 
-    def check_views(self, query: str) -> None:
-        """SqlError: a view that a query reads, itself or through others, reads a table that is gone."""
-        self.read_in(query)
-
     def read_in(self, query: str) -> set[str]:
-        """Return the tables of the context that a query reads, itself or through views. Errors as of `check_views`."""
+        """Return the tables of the context that a query reads, itself or through views.
+
+        SqlError: one of these views reads a table that is gone.
+        """
         with self.lock, plain() as connection:
             asked, seen = [query], set[str]()
             while asked:

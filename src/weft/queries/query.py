@@ -192,7 +192,7 @@ class Query:
         """
         if isinstance(error, duckdb.CatalogException):
             try:
-                self._home.catalogue.check_views(self.text)
+                self._home.catalogue.read_in(self.text)
             except SqlError as told:
                 return told
         return advised(mistake(error, self.text, **known), variable)
@@ -611,10 +611,9 @@ class Query:
         self, plan: QueryPlan | None, graph: LogicalGraph, nodes: Sequence[VertexHandle]
     ) -> tuple[pa.Table, Results]:
         """Run a compiled query; return its rows and the results of the run."""
-        whole = plan is None
         self._mistaken = None
         try:
-            results = (self._home.own if whole else self._home.session).run(graph)
+            results = (self._home.own if plan is None else self._home.session).run(graph)
         except TaskError as error:
             if (told := self._mistaken or self._of_duckdb(error)) is None:
                 raise

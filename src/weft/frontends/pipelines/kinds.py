@@ -70,16 +70,15 @@ class StepKind(Struct, frozen=True, kw_only=True):
     `options` maps names of options to whether they are required; `check` returns the mistakes in given options, whose
     texts may hold templates. `leaves` returns the dependencies of the result beside parameters, environment and inputs,
     as texts by name; its arguments are the options with names in place of artifacts, `folder`, and the folder that the
-    step works in. `commands` returns, for the same arguments, the commands that the step runs: texts for sh, each
-    with the folder that it starts in; their scripts belong to the key. `names` returns, for options and `folder`,
-    paths that the code of the step names and that are no part of the key, each with the folder of the code. `examine`,
-    with the options, `folder` and the frame of the step, looks at the files that the options name before a run begins,
-    returns notes for the user, and raises WeftError for mistakes. `unseen`, with the arguments of `commands` and
-    `settings`, returns why it cannot be
-    told here what the program opens, "" if it can; without the function, results are kept whether or not it can.
-    `misfit`, with options, `folder` and `settings`, returns why this machine can never run the step, "" if it may.
-    `timed`: the program obeys `timeout_s`. `spreads`, with options and `folder`, says whether a step on a cluster
-    runs in the process of the run, whose workers it shares for runs of its own, and not at a machine.
+    step works in. `commands` returns, for the same arguments, the commands that the step runs: texts for sh, each with
+    the folder that it starts in; their scripts belong to the key. `names` returns, for options and `folder`, paths that
+    the code of the step names and that are no part of the key, each with the folder of the code. `examine`, with the
+    options, `folder` and the frame of the step, looks at the files that the options name before a run begins, returns
+    notes for the user, and raises WeftError for mistakes. `unseen`, with the arguments of `commands` and `settings`,
+    returns why it cannot be told here what the program opens, "" if it can; without the function, results are kept
+    whether or not it can. `misfit`, with options, `folder` and `settings`, returns why this machine can never run the
+    step, "" if it may. `timed`: the program obeys `timeout_s`. `spreads`, with options and `folder`, says whether a
+    step on a cluster runs in the process of the run, whose workers it shares for runs of its own, and not at a machine.
     """
 
     program: str
