@@ -587,9 +587,8 @@ class Query:
             graph = Graph("query")
             return None, graph, [graph.task(self._whole, name="query", retry=Retry(user=0), counted=True).keep()]
         read = {scan.table for stage in plan.stages for scan in scans(stage.relation)}
-        splits = {table: self._home.planned.splits(table, self._home.slots) for table in read}
-        waves = any(stage.enough is not None for stage in plan.stages)
-        slots = self._home.slots if waves else 1  # a cluster has to be asked
+        slots = self._home.slots if read else 1  # a cluster has to be asked
+        splits = {table: self._home.planned.splits(table, slots) for table in read}
         compiler = partial(
             compile_plan,
             plan,
