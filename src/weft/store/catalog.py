@@ -241,8 +241,7 @@ class Catalog:
             return
         mine = {"mine": rows[0].fingerprint}
         with self.database.write() as db:
-            for statement in _HISTORY:  # the index may be older than this table
-                db.run(statement)
+            db.add("history", _HISTORY)
             last = int(db.rows("SELECT max(number) FROM history")[0][0] or 0)
             kept = rows[:HISTORY_VERTICES]
             db.many(_PAST_INSERT, [{**_past_values(row), "number": last + at} for at, row in enumerate(kept, 1)])
@@ -359,7 +358,7 @@ class Catalog:
 
 def _pause(db: Connection, seconds: Mapping[str, float]) -> None:
     """Add the time in which no process ran some runs."""
-    db.run(_PAUSES)  # the index may be older than this table
+    db.add("pauses", [_PAUSES])
     for run, paused_s in seconds.items():
         db.run("DELETE FROM pauses WHERE run = :run", {"run": run})
         if paused_s:

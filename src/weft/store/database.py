@@ -109,6 +109,13 @@ class Connection(Protocol):
         """Return the names of the tables."""
         ...
 
+    def add(self, table: str, statements: Sequence[str]) -> None:
+        """Make a table that a database of an older version lacks; several processes may do so at once.
+
+        The statements do nothing to what is there already.
+        """
+        ...
+
 
 class _Sqlite:
     """A `Connection` of the standard library."""
@@ -127,6 +134,10 @@ class _Sqlite:
 
     def tables(self) -> list[str]:
         return [row[0] for row in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
+
+    def add(self, table: str, statements: Sequence[str]) -> None:
+        for statement in statements:
+            self.run(statement)
 
 
 class _Alchemy:
@@ -155,6 +166,17 @@ class _Alchemy:
         from sqlalchemy import inspect
 
         return inspect(self.inner).get_table_names()
+
+    def add(self, table: str, statements: Sequence[str]) -> None:
+        if table not in self.tables():
+            self.one_makes()
+            for statement in statements:
+                self.run(statement)
+
+    def one_makes(self) -> None:
+        """Wait until no other transaction makes tables: of two that make one at once, PostgreSQL lets one fail."""
+        if self.inner.dialect.name == "postgresql":
+            self.run(_ONE_MAKES)
 
 
 class Database:
@@ -282,8 +304,7 @@ class Database:
                     with self._engine.begin() as inner:
                         alchemy = _Alchemy(inner)
                         if not self._checked:
-                            if inner.dialect.name == "postgresql":  # two that make the tables at once
-                                alchemy.run(_ONE_MAKES)
+                            alchemy.one_makes()
                             self._make(alchemy, there="weft_about" in alchemy.tables())
                         if alone_in and inner.dialect.name == "postgresql":
                             alchemy.run(f"LOCK TABLE {alone_in} IN SHARE ROW EXCLUSIVE MODE")

@@ -433,7 +433,7 @@ class CacheIndex:
         """Drop the records of stores whose unreferenced content was removed."""
         rows = [{"store": one if self._paths is None else self._paths.keep(one)} for one in sorted(swept)]
         with self.database.write() as db:
-            db.run(_STORES)
+            db.add("stores", [_STORES])
             db.many("DELETE FROM stores WHERE store = :store", rows)
 
     def forget_run(self, run: str) -> None:
@@ -557,7 +557,7 @@ def _claim(row: Sequence[Any]) -> Claim:
 
 def _note_stores(db: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Record the stores of results that are removed: their content goes later, when no row may name them any more."""
-    db.run(_STORES)
+    db.add("stores", [_STORES])
     db.many(
         "INSERT INTO stores (store) SELECT store FROM entries WHERE key = :key ON CONFLICT (store) DO NOTHING", rows
     )

@@ -3,20 +3,24 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.integration.places import until
 from tests.started import start
 from weft.model.errors import NotFoundError, UsageError
-from weft.store.entries import CachedOutput, CacheIndex, Claim, Entry, index_of
+from weft.store.entries import _STORES, CachedOutput, CacheIndex, Claim, Entry, index_of
 from weft.store.locks import KeyLocks
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
+_WAITS = """SELECT count(*) FROM pg_locks WHERE NOT granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -110,6 +114,19 @@ def test_notes_survive(index, tmp_path):
     with pytest.raises(NotFoundError):
         other.tree("d1")
     other.close()
+
+
+def test_two_that_add_a_table_at_once_wait_for_each_other(postgresql_url):
+    """Of two transactions that create a table, PostgreSQL lets one fail, also with IF NOT EXISTS."""
+    with closing(CacheIndex(postgresql_url)) as one, closing(CacheIndex(postgresql_url)) as two:
+        two.commit(entry("ab"), two.claim(claim("ab")))
+        with ThreadPoolExecutor(1) as pool:
+            with one.database.write() as db:
+                db.add("stores", [_STORES])
+                removal = pool.submit(two.remove, ["ab"])
+                until(lambda: db.rows(_WAITS)[0][0] or removal.done(), "the wait of the other one")
+            removal.result(timeout=60)
+        assert two.left_stores() == {"/s"}
 
 
 def test_uses_and_forgetting_a_run(index):
