@@ -58,7 +58,7 @@ _LOGIC: Final = {
 """Functions of booleans."""
 
 
-class Operation(NamedTuple):
+class LoopOperation(NamedTuple):
     """One call of a ufunc: its text, the names of the values that it reads, and the dtypes of its loop by letters.
 
     The operands of an expression are x0, x1 and so on, and its operations make y0, y1 and so on.
@@ -69,14 +69,14 @@ class Operation(NamedTuple):
     types: str
 
 
-class Expression(NamedTuple):
+class LoopExpression(NamedTuple):
     """Operations that one loop computes; the last one makes its result.
 
     `operands` has the letters of their dtypes: a capital S before those of single numbers, which every element shares.
     """
 
     operands: tuple[str, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[LoopOperation, ...]
 
 
 def operation(fn: Any, given: Sequence[Any], dtype: np.dtype[Any]) -> tuple[str, str] | None:
@@ -109,12 +109,12 @@ def readable(dtype: np.dtype[Any]) -> bool:
     return dtype.isnative and dtype.char in READ
 
 
-class Chain(NamedTuple):
+class LoopChain(NamedTuple):
     """Steps that one loop may compute: their places among the steps of tiles, the last one's value its result."""
 
     members: tuple[int, ...]
     operands: tuple[Any, ...]
-    expression: Expression
+    expression: LoopExpression
 
 
 def kind_of(x: Any, shape: tuple[int, ...]) -> str:
@@ -126,7 +126,7 @@ def kind_of(x: Any, shape: tuple[int, ...]) -> str:
     return str(x.dtype.char) if x.shape == shape and x.flags.c_contiguous and x.flags.aligned else ""
 
 
-def call_loop(loop: Callable[..., None], expression: Expression, *given: Any) -> None:
+def call_loop(loop: Callable[..., None], expression: LoopExpression, *given: Any) -> None:
     """Call a loop with the operands and `out` of a tile."""
     *operands, out = given
     kinds = expression.operands
@@ -138,7 +138,7 @@ def call_loop(loop: Callable[..., None], expression: Expression, *given: Any) ->
 
 def chains(
     steps: Sequence[tuple[RegionStep, int]], wanted: Sequence[int], kinds: Mapping[int, str], own: set[int]
-) -> list[Chain]:
+) -> list[LoopChain]:
     """Return the chains of two or more steps of which nobody else reads anything but the last value.
 
     `kinds` tells the operands from outside that a loop can read, and `own` the steps whose values it can write.
@@ -163,7 +163,7 @@ def chains(
         )
     }
     taken: set[int] = set()
-    made: list[Chain] = []
+    made: list[LoopChain] = []
     for root in sorted(operations, reverse=True):
         members = {root}
         for at in range(root - 1, -1, -1):
@@ -184,7 +184,7 @@ def _chain(
     members: tuple[int, ...],
     kinds: Mapping[int, str],
     dtypes: Mapping[int, np.dtype[Any]],
-) -> Chain | None:
+) -> LoopChain | None:
     """Return the chain of steps, each with its slot and its operation; None if no loop can read what it reads."""
     own = {slot: f"y{at}" for at, (_, slot, _) in enumerate(steps)}
     operands: dict[Any, tuple[Any, str]] = {}
@@ -200,12 +200,12 @@ def _chain(
             elif arg.at not in own:
                 operands.setdefault(key, (arg, kinds.get(arg.at) or dtypes[arg.at].char))
             reads.append(f"x{list(operands).index(key)}" if key in operands else own[arg.at])
-        operations.append(Operation(text, tuple(reads), types))
+        operations.append(LoopOperation(text, tuple(reads), types))
     arrays = [kind for _, kind in operands.values() if kind[0] != "S"]
     if not 1 <= len(arrays) <= MOST_OPERANDS or not READ.issuperset(arrays):
         return None
-    expression = Expression(tuple([kind for _, kind in operands.values()]), tuple(operations))
-    return Chain(members, tuple([arg for arg, _ in operands.values()]), expression)
+    expression = LoopExpression(tuple([kind for _, kind in operands.values()]), tuple(operations))
+    return LoopChain(members, tuple([arg for arg, _ in operands.values()]), expression)
 
 
 @cache
@@ -219,10 +219,10 @@ class _Loops:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[Expression, Callable[..., None] | None] = {}
-        self._done: dict[Expression, int] = {}
+        self._made: dict[LoopExpression, Callable[..., None] | None] = {}
+        self._done: dict[LoopExpression, int] = {}
 
-    def get(self, expression: Expression, elements: int) -> Callable[..., None] | None:
+    def get(self, expression: LoopExpression, elements: int) -> Callable[..., None] | None:
         """Return the loop of an expression that is about to be computed for `elements`; None if NumPy is to do it."""
         if expression in self._made:
             return self._made[expression]
@@ -244,7 +244,7 @@ class _Loops:
 LOOPS: Final = _Loops()
 
 
-def _source(expression: Expression) -> str:
+def _source(expression: LoopExpression) -> str:
     """Return the text of a function `loop(x0, x1, ..., out)` of flat arrays and numbers."""
     names = [f"x{at}" for at in range(len(expression.operands))]
     lines = [f"def loop({', '.join(names)}, out):", "    for i in range(out.size):"]
@@ -258,7 +258,7 @@ def _source(expression: Expression) -> str:
     return "\n".join([*lines, f"        out[i] = y{len(expression.operations) - 1}"])
 
 
-def _compiled(expression: Expression) -> Callable[..., None] | None:
+def _compiled(expression: LoopExpression) -> Callable[..., None] | None:
     """Return the loop of an expression; None if the installed numba cannot compile it, for this NumPy or at all."""
     try:
         import numba

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from weft.operators.blas import use
-from weft.operators.loops import LOOPS, Chain, call_loop, chains, kind_of, there
+from weft.operators.loops import LOOPS, LoopChain, call_loop, chains, kind_of, there
 from weft.operators.namespaces import NUMPY, namespace, numbers
 from weft.operators.region_steps import ChunkPlace, KernelKind, OperandSlot, RegionStep
 
@@ -274,7 +274,7 @@ class _Tiled:
         )
         self.tail = steps[-1] if steps[-1][0].kind is KernelKind.REDUCE else None
         self.buffer = _buffers(self.steps, self.wanted)
-        self._chains: dict[tuple[Any, ...], list[Chain]] = {}
+        self._chains: dict[tuple[Any, ...], list[LoopChain]] = {}
         self._looped: dict[tuple[Any, ...], tuple[list[tuple[RegionStep, int]], dict[int, int]]] = {}
 
     def __call__(self, index: int, slots: list[Any], out: Any = None) -> None:
