@@ -3,7 +3,8 @@
 A chain of ufuncs over whole chunks moves every intermediate array through main memory. This module runs consecutive
 ufuncs over tiles that fit the cache, with reused `out=` buffers, and a reduction at the end takes each finished tile:
 only the operands are read from memory, once. NumPy does the arithmetic, so dtypes and special values are those of
-NumPy; it releases the lock of the interpreter meanwhile.
+NumPy; it releases the lock of the interpreter meanwhile. Chains of simple ufuncs that run often become compiled loops
+(`loops.py`) with the same results.
 
 Sums of floating-point numbers are added tile by tile, so their last bits may differ from those of `numpy.sum` over the
 whole chunk; the order of the tiles is always the same.
@@ -13,17 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 from math import prod
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from weft.operators.blas import use
+from weft.operators.loops import LOOPS, LoopChain, call_loop, chains, kind_of, there
 from weft.operators.namespaces import NUMPY, namespace, numbers
+from weft.operators.region_steps import ChunkPlace, KernelKind, OperandSlot, RegionStep
 
 if TYPE_CHECKING:
     from weft.operators.destinations import ChunkDestination
@@ -50,47 +52,6 @@ def tile_of(cache: int) -> int:
 
 TILE = tile_of(_level_two())
 """The number of elements of a tile."""
-
-
-class KernelKind(Enum):
-    """The ways to call a step."""
-
-    UFUNC = "ufunc"
-    """A `numpy.ufunc`: element by element, with `out=`."""
-    FILL = "fill"
-    """`fn(place, **kwargs)` returns a function that fills one tile after another: `fill(out)`."""
-    REDUCE = "reduce"
-    """`fn.reduce(x, axis=, dtype=, keepdims=True)` of a ufunc over some or all axes."""
-    CALL = "call"
-    """`fn(*args, **kwargs)` over the whole chunk."""
-    PLACED = "placed"
-    """`fn(place, *args, **kwargs)` over the whole chunk."""
-
-
-class OperandSlot(NamedTuple):
-    """An argument that is the value of an input or of an earlier step."""
-
-    at: int
-
-
-class ChunkPlace(NamedTuple):
-    """The chunk that a task makes: its number, its coordinates in the grid, its offsets and its shape."""
-
-    number: int
-    at: tuple[int, ...]
-    begin: tuple[int, ...]
-    shape: tuple[int, ...]
-
-
-class RegionStep(NamedTuple):
-    """One call. Kinds with `place` get the position of the chunk; `dtype` is the dtype of the result."""
-
-    kind: KernelKind
-    fn: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    dtype: np.dtype[Any]
-    place: Callable[[int], ChunkPlace] | None = None
 
 
 def raised_errors() -> tuple[str, ...]:
@@ -313,6 +274,8 @@ class _Tiled:
         )
         self.tail = steps[-1] if steps[-1][0].kind is KernelKind.REDUCE else None
         self.buffer = _buffers(self.steps, self.wanted)
+        self._chains: dict[tuple[Any, ...], list[LoopChain]] = {}
+        self._looped: dict[tuple[Any, ...], tuple[list[tuple[RegionStep, int]], dict[int, int]]] = {}
 
     def __call__(self, index: int, slots: list[Any], out: Any = None) -> None:
         """Fill the slots for a chunk; the last one with `out`, if that is given and no reduction follows."""
@@ -355,8 +318,13 @@ class _Tiled:
     ) -> None:
         flat = tail is None or _reduces_all(tail[0], len(shape))
         flat = flat and all(x.ndim == 0 or (x.shape == shape and x.flags.c_contiguous) for x in operands.values())
-        flat = flat and (out is None or out.flags.c_contiguous)
-        made = {slot: np.empty(shape, step.dtype) for step, slot in self.steps[:-1] if slot in self.wanted}
+        in_order = out is None or out.flags.c_contiguous
+        flat = flat and in_order
+        steps: Sequence[tuple[RegionStep, int]] = self.steps
+        buffer = self.buffer
+        if there() and not raised_errors():  # a loop raises none
+            steps, buffer = self._with_loops(operands, shape, in_order=in_order)
+        made = {slot: np.empty(shape, step.dtype) for step, slot in steps[:-1] if slot in self.wanted}
         if tail is None and self.steps[-1][1] in self.wanted:
             step, slot = self.steps[-1]
             made[slot] = np.empty(shape, step.dtype) if out is None else out
@@ -373,9 +341,7 @@ class _Tiled:
         moving = {slot: x for slot, x in operands.items() if x.ndim}
         for slot, x in operands.items():
             cells[slot] = x
-        calls = [
-            self._call(step, slot, places, cells) for step, slot in self.steps if step.kind is not KernelKind.REDUCE
-        ]
+        calls = [self._call(step, slot, places, cells) for step, slot in steps if step.kind is not KernelKind.REDUCE]
         reduce = None if tail is None else _reducer(tail[0], flat=flat)
         scratch: dict[int, Any] = {}
         parts: list[Any] = []
@@ -383,8 +349,8 @@ class _Tiled:
         for tile, here in tiles:
             if here != known:  # the first tile is the largest
                 known = here
-                for step, slot in self.steps:
-                    number = self.buffer.get(slot)
+                for step, slot in steps:
+                    number = buffer.get(slot)
                     if number is not None:
                         if number not in scratch:
                             scratch[number] = np.empty(prod(here), step.dtype)
@@ -402,6 +368,34 @@ class _Tiled:
             slots[slot] = x
         if tail is not None:
             slots[tail[1]] = _joined(tail[0], parts, shape, flat)
+
+    def _with_loops(
+        self, operands: Mapping[int, Any], shape: tuple[int, ...], *, in_order: bool
+    ) -> tuple[Sequence[tuple[RegionStep, int]], dict[int, int]]:
+        """Return the steps and their buffers, with compiled loops in place of the chains that have one.
+
+        `in_order` tells whether the last value goes to where a loop can write it.
+        """
+        kinds = {slot: kind for slot, x in operands.items() if (kind := kind_of(x, shape))}
+        key = (*kinds.items(), in_order)
+        if key in self._looped:
+            return self._looped[key]
+        if key not in self._chains:
+            own = {slot for _, slot in self.steps if in_order or slot != self.steps[-1][1]}
+            self._chains[key] = chains(self.steps, self.wanted, kinds, own)
+        elements = prod(shape)
+        ready = [(chain, loop) for chain in self._chains[key] if (loop := LOOPS.get(chain.expression, elements))]
+        steps = list(self.steps)
+        for chain, loop in ready:
+            at, dtype = chain.members[-1], self.steps[chain.members[-1]][0].dtype
+            step = RegionStep(KernelKind.UFUNC, partial(call_loop, loop, chain.expression), chain.operands, {}, dtype)
+            steps[at] = step, self.steps[at][1]
+        inner = {at for chain, _ in ready for at in chain.members[:-1]}
+        steps = [step for at, step in enumerate(steps) if at not in inner]
+        found = steps, _buffers(steps, self.wanted)
+        if len(ready) == len(self._chains[key]):
+            self._looped[key] = found
+        return found
 
     @staticmethod
     def _call(step: RegionStep, slot: int, places: Mapping[int, ChunkPlace], cells: list[Any]) -> tuple[Any, Any]:
@@ -437,22 +431,25 @@ _OUT_BY_NAME: Final[Mapping[Any, Callable[..., Any]]] = {np.maximum: _maximum, n
 def _buffers(steps: Sequence[tuple[RegionStep, int]], wanted: Sequence[int]) -> dict[int, int]:
     """Assign a buffer to each value inside a tile, reusing the buffer of a value with no later reader."""
     last = {arg.at: at for at, (step, _) in enumerate(steps) for arg in step.args if type(arg) is OperandSlot}
+    types = {slot: step.dtype for step, slot in steps}
     free: dict[np.dtype[Any], list[int]] = {}
     given: dict[int, int] = {}
     count = 0
     for at, (step, slot) in enumerate(steps):
-        for arg in {arg.at for arg in step.args if type(arg) is OperandSlot}:
-            if last[arg] == at and arg in given:  # a ufunc may overwrite its own input
-                dtype = next(s.dtype for s, own in steps if own == arg)
-                free.setdefault(dtype, []).append(given[arg])
-        if slot in wanted or step.kind is KernelKind.REDUCE:
-            continue
-        spare = free.get(step.dtype)
-        if spare:
-            given[slot] = spare.pop()
-        else:
-            given[slot] = count
-            count += 1
+        read = {arg.at for arg in step.args if type(arg) is OperandSlot}
+        ended = [arg for arg in read if last[arg] == at and arg in given]
+        over = type(step.fn) is np.ufunc  # it may overwrite its own input; a loop is slower then
+        for arg in ended if over else ():
+            free.setdefault(types[arg], []).append(given[arg])
+        if slot not in wanted and step.kind is not KernelKind.REDUCE:
+            spare = free.get(step.dtype)
+            if spare:
+                given[slot] = spare.pop()
+            else:
+                given[slot] = count
+                count += 1
+        for arg in () if over else ended:
+            free.setdefault(types[arg], []).append(given[arg])
     return given
 
 

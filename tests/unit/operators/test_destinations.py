@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from weft.operators.destinations import ChunkDestination, placing
-from weft.operators.regions import TILE, ChunkPlace, KernelKind, OperandSlot, Region, RegionStep
+from weft.operators.region_steps import ChunkPlace, KernelKind, OperandSlot, RegionStep
+from weft.operators.regions import TILE, Region
 
 F8 = np.dtype(np.float64)
 

@@ -14,7 +14,8 @@ import pytest
 import weft.tensor as wt
 from weft.model.errors import MissingExtraError, UsageError
 from weft.operators import namespaces
-from weft.operators.regions import KernelKind, OperandSlot, Region, RegionStep
+from weft.operators.region_steps import KernelKind, OperandSlot, RegionStep
+from weft.operators.regions import Region
 
 NAME = "counting_arrays"
 SOURCE = '''

@@ -22,7 +22,7 @@ from weft.graph.axes import copy
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 BLOCKED_FROM = 2**25
 """The least bytes of a matrix in several chunks that is factored by panels; one task factors a smaller matrix."""

@@ -17,7 +17,7 @@ from weft.frontends.tensors.chunks import FEWEST_BYTES, Cut, Grid, counts, known
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.graph.axes import Axis, broadcast, copy
 from weft.model.errors import UsageError
-from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
+from weft.operators.region_steps import ChunkPlace, KernelKind, OperandSlot
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType

@@ -40,7 +40,8 @@ from weft.model.ids import as_name
 from weft.model.wording import counted
 from weft.operators.blas import share
 from weft.operators.namespaces import NUMPY
-from weft.operators.regions import KernelKind, OperandSlot, Region, RegionStep, most_held
+from weft.operators.region_steps import KernelKind, OperandSlot, RegionStep
+from weft.operators.regions import Region, most_held
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType

@@ -21,11 +21,11 @@ from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.frontends.tensors.reductions import combine_ufunc, parts_grid, tree
 from weft.frontends.tensors.shaping import side_by_side
 from weft.frontends.tensors.sparse_chunks import UNKNOWN_BYTES
-from weft.operators.regions import KernelKind, OperandSlot
+from weft.operators.region_steps import KernelKind, OperandSlot
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType, NumpyArray
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 
 def coo(coords: Any, data: Any, shape: Sequence[int], fill: Any, *, ordered: bool = False) -> Any:

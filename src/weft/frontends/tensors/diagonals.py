@@ -12,7 +12,7 @@ from weft.frontends.tensors.nodes import ArrayNode, call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 
 def _diagonal(place: ChunkPlace, x: Chunk) -> Chunk:

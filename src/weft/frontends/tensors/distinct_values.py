@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from weft.frontends.tensors.types import Chunk, DType
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 _SHORT = np.dtype(np.int32)
 """Positions, counts and numbers take half of the memory until they are results, if the array is short enough."""

@@ -17,7 +17,8 @@ from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, Rea
 from weft.frontends.tensors.sources import ArraySource
 from weft.graph.axes import GridMap
 from weft.graph.grid import Grid, GridPieces
-from weft.operators.regions import TILE, KernelKind, RegionStep, quiet, raised_errors, whole_step
+from weft.operators.region_steps import KernelKind, RegionStep
+from weft.operators.regions import TILE, quiet, raised_errors, whole_step
 
 MOST_CHUNKS = 512
 """The most chunks of all nodes of a small expression together."""

@@ -20,7 +20,7 @@ from weft.graph.axes import copy, ranges
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid
     from weft.frontends.tensors.types import Chunk, DType
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 FOLDED = ("reflect", "nearest", "periodic", "none")
 """The boundaries that have names; any other one is the value of the elements outside."""

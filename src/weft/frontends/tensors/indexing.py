@@ -21,7 +21,7 @@ from weft.graph.axes import Axis, broadcast, copy, ranges, whole
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 
 class Along(NamedTuple):

@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.frontends.tensors.chunks import Grid, chunks_in, coordinates, counts, known, largest, shape_of
-from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
+from weft.operators.region_steps import ChunkPlace, KernelKind, OperandSlot
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType

@@ -16,7 +16,7 @@ from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, cal
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 INDEX = np.dtype(np.int64)
 

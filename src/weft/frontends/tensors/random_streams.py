@@ -18,7 +18,7 @@ from numpy.random.bit_generator import ISeedSequence
 
 from weft.frontends.tensors.blocks import stretched
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput
-from weft.operators.regions import ChunkPlace, KernelKind, OperandSlot
+from weft.operators.region_steps import ChunkPlace, KernelKind, OperandSlot
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid

@@ -17,7 +17,8 @@ from weft.frontends.tensors.blocks import mapped
 from weft.frontends.tensors.chunks import Cut, Grid, counts
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.graph.axes import Axis, copy, group, whole
-from weft.operators.regions import ChunkPlace, KernelKind, sums_in
+from weft.operators.region_steps import ChunkPlace, KernelKind
+from weft.operators.regions import sums_in
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType

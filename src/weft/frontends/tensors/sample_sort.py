@@ -21,7 +21,7 @@ from weft.graph.axes import whole
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 SORTED_FROM = 2**22
 """The least bytes of an array that is sorted chunk by chunk; one task sorts a smaller array."""

@@ -14,10 +14,11 @@ from weft.frontends.tensors.eager import plain
 from weft.frontends.tensors.indexing import take_slices
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.graph.axes import copy, ranges
-from weft.operators.regions import TILE, ChunkPlace
+from weft.operators.regions import TILE
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
+    from weft.operators.region_steps import ChunkPlace
 
 TOGETHER = 16
 """The most arrays that one task concatenates."""

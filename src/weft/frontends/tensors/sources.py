@@ -12,7 +12,7 @@ import numpy as np
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import ArrayNode, call
 from weft.model.errors import NotFoundError, UnreadableError
-from weft.operators.regions import ChunkPlace, KernelKind
+from weft.operators.region_steps import ChunkPlace, KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.chunks import Grid

@@ -21,11 +21,11 @@ from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.frontends.tensors.reductions import combine_ufunc, finished, parts_grid, tree
 from weft.frontends.tensors.shaping import side_by_side
 from weft.graph.axes import broadcast, copy, group
-from weft.operators.regions import KernelKind
+from weft.operators.region_steps import KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 UNKNOWN_BYTES = -1
 """The `held` of a node whose stored elements are known when it has run."""

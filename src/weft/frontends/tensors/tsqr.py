@@ -21,7 +21,7 @@ from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 
 def is_tall(node: ArrayNode) -> bool:

@@ -19,7 +19,7 @@ from weft.frontends.tensors.chunks import Cut, Grid, counts, known, one_chunk
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call, walk
 from weft.graph.axes import ranges
 from weft.model.errors import InternalError
-from weft.operators.regions import KernelKind
+from weft.operators.region_steps import KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, DType

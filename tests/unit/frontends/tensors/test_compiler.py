@@ -11,7 +11,8 @@ from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.compiler import compile_nodes
 from weft.frontends.tensors.nodes import ArrayNode, walk
 from weft.frontends.tensors.reductions import reduce
-from weft.operators.regions import KernelKind, OperandSlot, Region
+from weft.operators.region_steps import KernelKind, OperandSlot
+from weft.operators.regions import Region
 
 F8 = np.dtype(np.float64)
 

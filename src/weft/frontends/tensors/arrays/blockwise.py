@@ -25,7 +25,7 @@ from weft.model.wording import counted
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import DType
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 _TOLD = ("block_id", "block_info")
 """The keywords of functions that ask for the position of their chunk."""

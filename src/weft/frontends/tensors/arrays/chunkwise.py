@@ -14,7 +14,7 @@ from weft.frontends.tensors.arrays.registry import public
 from weft.frontends.tensors.chunks import Cut
 from weft.frontends.tensors.nodes import ArrayNode, ChunkLocator, NodeInput, computed
 from weft.frontends.tensors.shaping import is_open
-from weft.operators.regions import KernelKind
+from weft.operators.region_steps import KernelKind
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import ArrayLike, ChunkSize, DType

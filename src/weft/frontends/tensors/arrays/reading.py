@@ -15,7 +15,7 @@ from weft.frontends.tensors.nodes import call, computed
 
 if TYPE_CHECKING:
     from weft.frontends.tensors.types import Chunk, ChunkSize, DType, DTypeLike
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 
 class _Function:

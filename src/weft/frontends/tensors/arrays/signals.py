@@ -21,7 +21,7 @@ from weft.frontends.tensors.nodes import NodeInput, call
 if TYPE_CHECKING:
     from weft.frontends.tensors.nodes import ArrayNode
     from weft.frontends.tensors.types import ArrayLike, Chunk
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 _MODES = ("full", "same", "valid")
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import re
 
     from weft.frontends.tensors.types import ArrayLike, ChunkSize
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 _OF_GROUP: Final = late_pattern(r"zarr\.json|\.z(?:attrs|group|metadata)")
 _OF_ARRAY: Final = late_pattern(r"zarr\.json|\.z(?:array|attrs)|c|\d+(?:\.\d+)*")
