@@ -70,10 +70,11 @@ class Outbox:
         with line.changed:
             line.letters[letter.job, letter.part, letter.kind] = letter
             if line.thread is None and not self._closed:
-                line.thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._work, args=(receiver, line), name=f"outbox-{receiver}", daemon=True
                 )
-                line.thread.start()
+                thread.start()  # without room for another thread it fails, and the next letter tries again
+                line.thread = thread
             line.changed.notify_all()
 
     def hurry(self, receiver: str) -> None:

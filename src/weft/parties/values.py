@@ -167,9 +167,6 @@ class ValueHub:
             attempt = self._attempts.get((key, source))
             if attempt is None:
                 return
-            traffic = attempt.counts(to, name)
-            traffic.values_out += 1
-            traffic.bytes_out += len(data)
             inside = self._attempts.get((key, to)) if to.id == self._me else None
             if inside is not None:
                 back = inside.counts(source, name)
@@ -177,12 +174,15 @@ class ValueHub:
                 back.bytes_in += len(data)
             elif to.id != self._me:
                 stream = attempt.streams.setdefault(to, _Stream())
-                stream.waiting.append((name, data))
                 if not stream.sends:
-                    stream.sends = True
                     threading.Thread(
                         target=self._work, args=(attempt, stream, key, source, to), name=f"values-{to.id}", daemon=True
-                    ).start()
+                    ).start()  # it waits for the lock; without room for another thread the value is not sent
+                    stream.sends = True
+                stream.waiting.append((name, data))
+            traffic = attempt.counts(to, name)
+            traffic.values_out += 1
+            traffic.bytes_out += len(data)
         if inside is not None:
             inside.gate.deliver(name, source, data)
 

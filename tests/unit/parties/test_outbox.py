@@ -64,6 +64,10 @@ def world():
     found.outbox.close()
 
 
+def no_room(thread):
+    raise RuntimeError("can't start new thread")
+
+
 def until(condition):
     end = time.monotonic() + 180
     while not condition():
@@ -120,6 +124,16 @@ def test_a_fault_of_this_party_ends_no_thread_and_holds_no_other_letter_up(world
     world.broken.clear()
     until(lambda: len(world.answers) == 2)
     assert world.answers[1] == (1, b"answer")
+
+
+def test_letters_go_when_there_is_room_for_a_thread_again(world, monkeypatch):
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            world.put(1, "first")
+    world.put(2, "second")
+    until(lambda: len(world.answers) == 2)
+    assert world.answers == [(1, b"answer"), (2, b"answer")]
 
 
 def test_a_letter_whose_answer_cannot_be_taken_is_sent_again(world):

@@ -68,6 +68,25 @@ def until(condition):
         time.sleep(0.002)
 
 
+def no_room(thread):
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_value_that_found_no_room_for_a_thread_is_sent_once_when_it_is_sent_again(monkeypatch):
+    network, gate = Network(), Gate()
+    network.hubs["1"].open(KEY, GUEST, Gate())
+    network.hubs["2"].open(KEY, HOST, gate)
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            network.hubs["1"].send(KEY, GUEST, "a", HOST, b"1")
+    for name in "ab":
+        network.hubs["1"].send(KEY, GUEST, name, HOST, b"1")
+    until(lambda: len(gate.values) == 2)
+    assert gate.values == [("a", GUEST, b"1"), ("b", GUEST, b"1")]
+    assert network.moved("1", GUEST)[HOST]["a"].values_out == 1
+
+
 def test_values_arrive_in_order_and_in_pieces(monkeypatch):
     monkeypatch.setattr(values, "PIECE_BYTES", 7)
     network, gate = Network(), Gate()
