@@ -6,13 +6,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import dynamic, federated, pipelines, ray, sql, tasks, tensors, training
 from benchmarks.contestants import Contestants
 from benchmarks.harness import PATIENCE_S, Row, Spec, measure, wait_until_quiet
 from benchmarks.kept import KeptRows
-from benchmarks.report import page, table
+from benchmarks.report import Measured, page, table
+from benchmarks.sizes import FULL
 from weft.model.errors import UsageError, WeftError
 
 SUITES: dict[str, Sequence[Spec]] = {
@@ -42,7 +44,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help=f"at least {LEAST_ROUNDS} (default: 5)")
     wait = f"how long to wait for a quiet machine (default: {PATIENCE_S:g})"
     parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="SECONDS", help=wait)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page with all rows")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the sections of the suite into a page")
     keep = "keep finished rows here until the end; rows of this commit that are there are not measured again"
     parser.add_argument("--keep", type=Path, metavar="FILE", help=keep)
     return parser.parse_args(argv)
@@ -66,8 +68,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
     if arguments.rounds < LEAST_ROUNDS:
         raise UsageError(f"--rounds is {arguments.rounds}; a median takes at least {LEAST_ROUNDS}")
-    if arguments.write is not None and (arguments.name != "all" or arguments.rows):
-        raise UsageError("--write takes all rows", hint="Run: python -m benchmarks all --write FILE")
+    if arguments.write is not None and arguments.rows:
+        raise UsageError("--write takes all rows of a suite", hint="Leave --rows out.")
     suites = chosen(arguments.name, arguments.rows)
     quiet = wait_until_quiet(arguments.patience)
     kept = None if arguments.keep is None else KeptRows(arguments.keep, arguments.rounds)
@@ -96,7 +98,9 @@ def run(argv: Sequence[str] | None = None) -> int:
         for _, rows_found in found.values():
             console.print(table(rows_found))
     if arguments.write is not None:
-        arguments.write.write_text(page(found, arguments.rounds, quiet), encoding="utf-8")
+        before = arguments.write.read_text(encoding="utf-8") if arguments.write.exists() else ""
+        measured = Measured(arguments.rounds, quiet, datetime.now(tz=UTC).date(), full=FULL)
+        arguments.write.write_text(page(before, found, measured), encoding="utf-8")
     if kept is not None:
         kept.remove()
     return int(any(row.failed for _, rows in found.values() for row in rows))

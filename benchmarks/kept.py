@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.harness import Row
 from benchmarks.report import machine, weft_version
+from benchmarks.sizes import FULL
 from weft.model.errors import UsageError
 
 
@@ -22,7 +23,7 @@ class KeptRows:
 
     def __init__(self, path: Path, rounds: int) -> None:
         self._path = path
-        self._of = {"machine": machine(), "weft": _commit(), "rounds": rounds}
+        self._of = {"machine": machine(), "weft": _commit(), "rounds": rounds, "full": FULL}
         self.rows = _read(path, self._of)
 
     def add(self, row: Row) -> None:

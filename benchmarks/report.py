@@ -6,11 +6,13 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.contestants import PEERS
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from rich.table import Table
 
     from benchmarks.harness import Row, Spec
@@ -48,30 +50,53 @@ def table(rows: Iterable[Row]) -> Table:
     return made
 
 
-def page(suites: Mapping[str, tuple[Sequence[Spec], Sequence[Row]]], rounds: int, quiet: bool) -> str:
-    """Return the page with all suites in Markdown: what each row is, and what came of it."""
-    parts = [
-        "# Benchmarks",
-        "Written by `make bench`; every figure was measured in that one run.",
-        f"- Machine: {machine()}\n- Weft: Python {platform.python_version()}, {weft_version()}\n"
-        f"- Peers: {', '.join(peers())}\n- Rounds: {rounds}, the two sides of a row in turn; medians"
-        + ("" if quiet else "\n- **The machine was not quiet**: figures are worse than they could be"),
-        "A *ratio* is Weft's figure over the peer's: smaller is better, and the target is the largest that is good. "
-        "Rows\nwithout a peer have a target for the figure itself. Building and checking the graph is inside the time, "
-        "starting\nprocesses and importing is not; all results are checked by value after the time was taken.",
-        "The speed of a shared machine changes. A calibration is therefore timed before each round: a loop of\n"
-        "Python, fresh memory, the start of an interpreter and one fsync (`benchmarks/calibration.py`). A time or a\n"
-        "rate without a peer is *scaled* by the piece that resembles it to a reference phase, and the target bounds\n"
-        "the scaled figure. *Spread* is the least and the greatest round of the figure that the target bounds. No row\n"
-        "is measured again because of its figure.",
-    ]
+_HEAD = """# Benchmarks
+
+`make bench` measures all suites and writes this page. One suite is measured again, and its section written, by
+`python -m benchmarks SUITE --write docs/benchmarks.md`; each section says where and when that was.
+
+A *ratio* is Weft's figure over the peer's: smaller is better, and the target is the largest that is good. Rows
+without a peer have a target for the figure itself. Building and checking the graph is inside the time, starting
+processes and importing is not; all results are checked by value after the time was taken.
+
+The speed of a shared machine changes. A calibration is therefore timed before each round: a loop of
+Python, fresh memory, the start of an interpreter and one fsync (`benchmarks/calibration.py`). A time or a
+rate without a peer is *scaled* by the piece that resembles it to a reference phase, and the target bounds
+the scaled figure. *Spread* is the least and the greatest round of the figure that the target bounds. No row
+is measured again because of its figure."""
+
+
+class Measured(NamedTuple):
+    """How the rows of a section were measured."""
+
+    rounds: int
+    quiet: bool
+    on: date
+    full: bool
+
+
+def page(before: str, suites: Mapping[str, tuple[Sequence[Spec], Sequence[Row]]], measured: Measured) -> str:
+    """Return the page in Markdown: `before`, with new sections for these suites."""
+    _, *parts = before.split("\n## ")
+    sections = {part.partition("\n")[0]: f"## {part.strip()}" for part in parts}
     for name, (specs, rows) in suites.items():
-        parts.append(f"## {name}")
-        lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
-        lines += [f"| {' | '.join(cells(row))} |" for row in rows]
-        parts.append("\n".join(lines))
-        parts.append("\n".join(f"- `{spec.name}`: {spec.about}" for spec in specs))
-    return "\n\n".join(parts) + "\n"
+        sections[name] = section(name, specs, rows, measured)
+    return "\n\n".join([_HEAD, *sections.values()]) + "\n"
+
+
+def section(name: str, specs: Sequence[Spec], rows: Sequence[Row], measured: Measured) -> str:
+    """Return the section of a suite: how it was measured, what came of each row, and what each row is."""
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    lines += [f"| {' | '.join(cells(row))} |" for row in rows]
+    how = (
+        f"- Measured: {measured.on.isoformat()}, {measured.rounds} rounds, the two sides of a row in turn; medians"
+        + (", with `BENCHMARKS_FULL=1`" if measured.full else "")
+        + f"\n- Machine: {machine()}\n- Weft: {weft_version()}, Python {platform.python_version()}"
+        + f"\n- Peers: {', '.join(peers())}"
+        + ("" if measured.quiet else "\n- **The machine was not quiet**: figures are worse than they could be")
+    )
+    about = "\n".join(f"- `{spec.name}`: {spec.about}" for spec in specs)
+    return "\n\n".join([f"## {name}", how, "\n".join(lines), about])
 
 
 def weft_version() -> str:
@@ -81,7 +106,7 @@ def weft_version() -> str:
     return f"version {__version__}"
 
 
-_PEERS = ("daft=", "dask=", "distributed=", "numpy=", "pyspark=", "ray=", "snakemake=")
+_PEERS = ("daft=", "dask=", "distributed=", "duckdb=", "jax=", "numpy=", "pyspark=", "ray=", "snakemake=", "torch=")
 
 
 def peers() -> list[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from benchmarks.sizes import FULL
+
 GB = 10**9
 
 
@@ -21,7 +23,6 @@ class Sizes(NamedTuple):
 
 BLOCKS = 200
 """Blocks of rows before and after the shuffle."""
-FULL = os.environ.get("BENCHMARKS_FULL", "") not in ("", "0")
 _SCALE = os.environ.get("BENCHMARKS_SCALE", "")
 SIZES = Sizes(4 * GB if FULL else GB // 2, float(_SCALE) if _SCALE else 1.0 if FULL else 0.1)
 QUERIES = frozenset(int(number) for number in os.environ.get("BENCHMARKS_QUERIES", "").split(",") if number.strip())

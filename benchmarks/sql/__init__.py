@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.harness import Side, Spec
-from benchmarks.sql.sizes import FULL, SCALE
+from benchmarks.sizes import FULL
+from benchmarks.sql.sizes import SCALE
 
 OURS = "benchmarks.sql.ours"
 DUCKDB = "benchmarks.sql.peer_duckdb"

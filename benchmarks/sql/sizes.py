@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
+from benchmarks.sizes import FULL
 
-FULL = os.environ.get("BENCHMARKS_FULL", "") not in ("", "0")
 SCALE = 10.0 if FULL else 1.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
+
+from benchmarks.sizes import FULL
 
 GB = 10**9
 
@@ -25,5 +26,4 @@ ROWS = 20_000
 """Rows of the matrix whose chunks are changed."""
 LONGEST_S = 900.0
 """How long a peer may take for the rows that go to disk."""
-FULL = os.environ.get("BENCHMARKS_FULL", "") not in ("", "0")
 SIZES = Sizes(40 * GB, 20 * GB, 2 * GB) if FULL else Sizes(4 * GB, 4 * GB, GB)

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from datetime import date
 from functools import partial
 from typing import Any
 
@@ -161,12 +162,34 @@ def test_the_table_shows_every_row():
 
 
 def test_the_page_shows_rows_and_what_they_are():
-    text = report.page({"tasks": ([spec("fast"), spec("slow_s", peer=None)], ROWS)}, 5, quiet=False)
+    measured = report.Measured(5, quiet=False, on=date(2026, 11, 30), full=False)
+    text = report.page("", {"tasks": ([spec("fast"), spec("slow_s", peer=None)], ROWS)}, measured)
     assert "| fast | 0.123 | us/task | peer | 45.1 | 0.0027 |  | 0.002 to 0.003 | 0.02 | yes |" in text
     assert "| slow_s | 12,300 | s |  |  |  | 6,170 |  | 5 | no |" in text
     assert "- `fast`: made up" in text
+    assert "- Measured: 2026-11-30, 5 rounds" in text
     assert "not quiet" in text
-    assert "not quiet" not in report.page({}, 5, quiet=True)
+    assert "BENCHMARKS_FULL" not in text
+
+
+def test_a_suite_is_written_into_the_page_of_all():
+    specs = [spec("fast"), spec("slow_s", peer=None)]
+    first = report.Measured(5, quiet=False, on=date(2026, 11, 30), full=False)
+    before = report.page("old words\n\n## kept\n\nby hand\n", {"tasks": (specs, ROWS), "sql": (specs, ROWS)}, first)
+    text = report.page(before, {"tasks": (specs[:1], ROWS[:1])}, first._replace(quiet=True, full=True))
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        "# Benchmarks",
+        "## kept",
+        "## tasks",
+        "## sql",
+    ]
+    tasks, sql = text.split("\n## ")[2:]
+    assert "by hand" in text
+    assert "old words" not in text
+    assert "slow_s" not in tasks
+    assert "with `BENCHMARKS_FULL=1`" in tasks
+    assert "not quiet" not in tasks
+    assert sql.strip() == before.split("\n## ")[3].strip()
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.0, "0"), (0.0123456, "0.0123"), (999.4, "999"), (153_456.0, "153,000")])
@@ -194,7 +217,12 @@ def test_rows_are_chosen_by_name():
 
 
 @pytest.mark.parametrize(
-    "argv", [["tasks", "--rows", "no_such_row"], ["tasks", "--rounds", "2"], ["tasks", "--write", "x.md"]]
+    "argv",
+    [
+        ["tasks", "--rows", "no_such_row"],
+        ["tasks", "--rounds", "2"],
+        ["tasks", "--rows", "threads_10k", "--write", "x.md"],
+    ],
 )
 def test_wrong_arguments_are_refused(argv):
     with pytest.raises(UsageError):
