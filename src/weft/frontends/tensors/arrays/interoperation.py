@@ -294,6 +294,7 @@ def _arguments(
     if first.kind is first.VAR_POSITIONAL:
         positional.extend(named.pop(first.name, ()))
         own = {}
+    spread = any(one.kind is one.VAR_POSITIONAL and named.get(name) for name, one in own.items())
     for name, one in own.items():
         if one.kind is one.VAR_POSITIONAL:
             if name not in theirs:
@@ -301,15 +302,21 @@ def _arguments(
             positional.extend(named.pop(name, ()))
             continue
         if name in named and one.kind is not one.POSITIONAL_ONLY:
+            if spread and one.kind is one.POSITIONAL_OR_KEYWORD:  # further arguments can only follow positional ones
+                positional.append(named.pop(name))
             continue
         if one.default is one.empty and named and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
             positional.append(named.pop(next(iter(named))))
     out = named.pop("out", None)
     words: dict[str, Any] = {}
+    known: Mapping[str, inspect.Parameter] = _signature(ours).parameters
+    any_word = any(one.kind is one.VAR_KEYWORD for one in known.values())
     for name, value in named.items():
         if theirs[name].kind is inspect.Parameter.VAR_KEYWORD:
-            return None
-        if name in _signature(ours).parameters:
+            if not any_word and not value.keys() <= known.keys():
+                return None
+            words.update(value)
+        elif name in known:
             words[name] = value
         elif name not in _IGNORED and not (value is theirs[name].default or _same(value, theirs[name].default)):
             return None
