@@ -88,6 +88,10 @@ def test_arrays_are_computed_by_the_names_of_dask():
     assert total == pytest.approx(X.sum())
     assert number == 3
     assert wt.compute(x.min(), x.max()) == (X.min(), X.max())
+    assert wt.compute({"least": x.min()}, [x.max(), "a"], (x.size,)) == ({"least": X.min()}, [X.max(), "a"], (X.size,))
+    (held,) = wt.persist({"x": (kept := x + 1)})
+    assert held["x"] is kept
+    assert kept._ready()
     kept = (x * 2).persist()
     assert kept._ready()
     (other,) = wt.persist(x * 3)

@@ -28,7 +28,7 @@ from weft.frontends.tensors.arrays import (
     statistics,
 )
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, put_into
-from weft.frontends.tensors.arrays.executables import fetch
+from weft.frontends.tensors.arrays.executables import fetch, replaced
 from weft.frontends.tensors.arrays.options import options
 from weft.frontends.tensors.arrays.registry import expose, method
 from weft.frontends.tensors.arrays.ufuncs import called
@@ -333,23 +333,10 @@ def _same(value: Any, default: Any) -> bool:
 def _values(given: Any) -> Any:
     """Return arguments with the values of all arrays in them, computed in one run."""
     found: dict[int, Tensor] = {}
-    _each(given, lambda x: found.setdefault(id(x), x))
+    replaced(given, lambda x: found.setdefault(id(x), x), Tensor)
     if not found:
         return given
     wanted = list(found.values())
     values = fetch(wanted) if len(wanted) > 1 else (wanted[0].fetch(),)
     by_id = dict(zip(found, values, strict=True))
-    return _each(given, lambda x: by_id[id(x)])
-
-
-def _each(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _each(one, change) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_each(one, change) for one in value]
-    if isinstance(value, tuple):
-        parts = [_each(one, change) for one in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return value
+    return replaced(given, lambda x: by_id[id(x)], Tensor)
