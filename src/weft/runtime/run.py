@@ -721,4 +721,7 @@ def no_value(job: JobRun, task: str) -> NotFoundError:
             f"{task} has no value: {job.graph.name} failed before it was made",
             hint="See run.error() and run.story(). With on_failure=OnFailure.CONTINUE independent tasks still run.",
         )
-    return NotFoundError(f"{task} has no value: it was not run", hint="See why: run.story()")
+    return NotFoundError(
+        f"{task} has no value: it was not run",
+        hint="See why: run.story(). Values that there are: results.finished(node).",
+    )
