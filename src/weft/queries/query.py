@@ -36,7 +36,7 @@ from weft.queries.advice import advised, no_variable
 from weft.queries.connections import ROWS, plain, rows_named
 from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
-from weft.queries.frames import for_frames, to_pandas, with_own_names
+from weft.queries.frames import for_arrays, for_frames, to_pandas, with_own_names
 from weft.queries.hugeints import as_decimals
 from weft.queries.remarks import warn_user
 from weft.queries.statements import tokens, within
@@ -328,8 +328,11 @@ class Query:
                 )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the rows as an array of two axes, in the common type of the columns, as NumPy asks for."""
-        found: NDArray[Any] = self.arrow().__array__(dtype)
+        """Return the rows as an array of two axes, in the common type of the columns, as NumPy asks for.
+
+        A HUGEINT is as `pandas` gives it. Decimals beside doubles are doubles, and others are objects.
+        """
+        found: NDArray[Any] = for_arrays(self.arrow(), self.types).__array__(dtype)
         return found
 
     def rows(self) -> list[tuple[Any, ...]]:
