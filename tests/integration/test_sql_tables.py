@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import resource
 import signal
 import sys
@@ -201,6 +202,18 @@ def test_a_query_tells_what_failed_though_its_reader_was_only_interrupted(read, 
         right = context.sql("SELECT i + 199999 AS i FROM range(2) t(i)")
         with pytest.raises(weft.SqlError, match="DuckDB ended the query and did not tell why"):
             read(right, context, tmp_path / "place")
+
+
+def test_names_of_other_libraries_lead_to_what_a_query_has():
+    with weft.SqlContext() as context:
+        query = context.sql("SELECT 1 AS i")
+        for name, there in {"to_pandas": "pandas()", "fetchall": "rows()", "head": "show()"}.items():
+            with pytest.raises(
+                AttributeError, match=rf"'Query' object has no attribute '{name}': here it is {re.escape(there)}"
+            ):
+                getattr(query, name)
+        with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+            _ = query.other
 
 
 def test_a_query_is_an_array_of_rows_and_columns():

@@ -22,6 +22,7 @@ from weft.model.errors import NotFoundError, RunCancelledError, RunFailedError, 
 from weft.model.failures import Failure
 from weft.model.ids import task_name
 from weft.model.raised import as_raised
+from weft.model.wording import counted
 from weft.runtime.arguments import shown, text, truth, whole, wrong
 from weft.runtime.clock import RealClock
 from weft.runtime.interruptible import interruptible_get
@@ -160,6 +161,10 @@ class Mapped(Iterator[Any]):
 
     def __iter__(self) -> Self:
         return self
+
+    def __repr__(self) -> str:
+        items = "items of an iterable" if self._length is None else counted(self._length, "item")
+        return f"<results of {self._name or 'map'} for {items}>"
 
     def __next__(self) -> Any:
         """Return the next result, as soon as it is there. TaskError and others: its item has failed."""

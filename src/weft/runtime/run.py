@@ -126,6 +126,9 @@ class Run:
         """Return the run itself: the session drops it with its last reference, and a copy would be another one."""
         return self
 
+    def __repr__(self) -> str:
+        return f"<run {self.id} of {self._job.graph.name}: {self._state()}>"
+
     @property
     def id(self) -> str:
         """The id within the session; for a durable run, the id that `weft resume` takes."""
@@ -146,6 +149,9 @@ class Run:
         """new, running, failing, cancelling, concluding, ending, succeeded, failed or cancelled."""
         if self._job.outcome is not None:
             self._job.unread = False
+        return self._state()
+
+    def _state(self) -> str:
         return self._job.inspector.status.value if not self._job.given_up else "failed"
 
     @property
@@ -610,6 +616,9 @@ class Results:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+
+    def __repr__(self) -> str:
+        return f"<results of {self._run!r}: {', '.join(itertools.islice(self, 10)) or 'none'}>"
 
     @property
     def run(self) -> Run:

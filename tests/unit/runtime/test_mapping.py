@@ -247,6 +247,17 @@ def test_an_item_without_a_text_is_named_by_its_type(threads):
         threads.map(len, [Mute()]).results()
 
 
+def test_results_and_runs_are_shown_by_name_and_state(threads):
+    assert repr(threads.map(double, [1, 2])) == "<results of double for 2 items>"
+    assert repr(threads.map(double, iter([]))) == "<results of map for items of an iterable>"
+    graph = weft.Graph("shown")
+    graph.map(double, [1])
+    run = threads.submit(graph)
+    results = run.result()
+    assert repr(run) == f"<run {run.id} of shown: succeeded>"
+    assert repr(results) == f"<results of {run!r}: double>"
+
+
 def test_the_options_of_a_vertex_hold(session, tmp_path):
     assert session.map(fails_once, [tmp_path / "a"], retry=weft.Retry(user=1)).results() == ["a"]
     with pytest.raises(weft.CapacityError):

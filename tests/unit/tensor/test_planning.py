@@ -73,6 +73,8 @@ def test_graphs_are_drawn(tmp_path, monkeypatch):
         x.visualize(filename=tmp_path / "x.png")
     with pytest.raises(UsageError, match=r"x\.jpg has no ending of a drawing"):
         x.visualize(filename=tmp_path / "x.jpg")
+    with pytest.raises(UsageError, match=r"Name the file so: filename='x\.svg'"):
+        wt.ones(2).visualize("x.svg")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no array to look at"):
         wt.visualize(3)  # type: ignore[arg-type]
 
