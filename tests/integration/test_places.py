@@ -249,6 +249,7 @@ class TestOutside:
         other = Place(tmp_path / "C")
         assert other.weft("run", "run.yaml", "-f", f"data={data}")[0] == 1
         assert list(other.listed()) == [SECOND], "no two runs have one folder for their outputs"
+        assert "write 10MiB, or 10B" in other.weft("cache", "gc", "--max-size", "10")[2]
         assert "other projects use it" in other.weft("cache", "gc", "--max-size", "0")[2]
         (data / "go").touch()
         assert place.weft("resume", "1")[0] == 0

@@ -389,6 +389,37 @@ def test_memory_bounds_the_values_at_the_nodes_of_a_machine(cluster):
 
 
 @pytest.mark.parametrize(
+    ("folder", "hint"), [("x" * 100, "a shorter path"), ("file/x", "that exists and that you may write to")]
+)
+def test_a_cluster_to_try_with_that_cannot_start_says_why(tmp_path, monkeypatch, folder, hint):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / folder))
+    if "/" not in folder:
+        (tmp_path / folder).mkdir()
+    argv = [sys.executable, "-m", "weft", "cluster", "start"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
+    assert said.returncode == CapacityError.exit_code
+    assert "the Ray cluster cannot be started" in said.stderr
+    assert hint in said.stderr
+
+
+def test_a_cluster_to_try_with_ends_with_its_head(tmp_path, request):
+    short = tempfile.TemporaryDirectory()  # sockets have short paths
+    request.addfinalizer(short.cleanup)
+    environ = os.environ | {"RAY_TMPDIR": short.name}
+    argv = [sys.executable, "-m", "weft", "cluster", "start", "--nodes", "1"]
+    process = start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environ)
+    list(takewhile(lambda line: "open a session" not in line, iter(process.stdout.readline, "")))
+    below = psutil.Process(process.pid).children(recursive=True)
+    named = {one.name(): one for one in below}
+    named["gcs_server"].kill()
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == CapacityError.exit_code
+    assert "the Ray cluster has ended: its process gcs_server has, with exit status -9" in err
+    until(lambda: have_ended(named["raylet"]))  # Ray's agents look for the head for a minute longer
+
+
+@pytest.mark.parametrize(
     "token", [pytest.param("", marks=pytest.mark.soak, id="open"), pytest.param("ab" * 32, id="token")]
 )
 def test_a_cluster_to_try_with(tmp_path, request, token):

@@ -32,7 +32,7 @@ def placed(x):
 
 if __name__ == "__main__":
     with {cluster} as cluster:
-        address = cluster["RAY_ADDRESS"] if isinstance(cluster, dict) else cluster.address
+        address = cluster.variables["RAY_ADDRESS"] if hasattr(cluster, "variables") else cluster.address
         for options in {options}:
             try:
                 options.setdefault("address", address)

@@ -463,6 +463,34 @@ def test_a_csv_file_at_a_url_loses_no_lines(tmp_path):
         context.register("t", "memory://ragged/t.csv")
 
 
+@pytest.mark.parametrize(
+    ("data", "line", "end", "before", "rows"),
+    [
+        (b"a,b\r\n1,2\n3,4\r\n", 2, "\\n", "\\r\\n", 2),
+        (b"a,b\n1,x\n" + b"2,y\n" * 30_000 + b"3,z\r\n", 30_003, "\\r\\n", "\\n", 30_002),
+        (b'a,b\r\n1,"x\ny"\r\n2,z\n', 4, "\\n", "\\r\\n", 2),
+        (b"a,b\r1,2\n", 2, "\\n", "\\r", 1),
+    ],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_lines_of_a_csv_file_that_end_in_different_ways_are_told(tmp_path, data, line, end, before, rows, zipped):
+    path = tmp_path / ("mixed.csv.gz" if zipped else "mixed.csv")
+    path.write_bytes(gzip.compress(data) if zipped else data)
+    with weft.SqlContext(allow=[str(tmp_path)]) as context:
+        with pytest.raises(DefinitionError) as told:
+            context.register("mixed", str(path))
+        assert f"line {line} of {path} ends with {end}, and lines before it with {before}" in str(told.value)
+        read = str(told.value).partition("granted folder: ")[2].rstrip(".")
+        assert len(context.sql(read).rows()) == rows
+
+
+def test_an_end_of_a_line_that_is_found_while_a_query_runs_is_told(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_bytes(b"a,b\r\n" + b"x,y\r\n" * 1_000_000 + b"z,z\n" + b"5,z\r\n")
+    with pytest.raises(weft.WeftError, match=r"ends (in another way|with \\n)[^$]*strict_mode = false"):
+        weft.sql("SELECT max(a) FROM t", t=str(path)).rows()
+
+
 def test_csv_that_is_not_utf_8_is_told_with_its_encoding(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes("a,b\n1,Zürich\n".encode("latin-1"))

@@ -2,10 +2,12 @@
 
 import math
 import os
+import re
 import resource
 import signal
 import sys
 import threading
+from decimal import Decimal
 
 import duckdb
 import numpy as np
@@ -202,6 +204,18 @@ def test_a_query_tells_what_failed_though_its_reader_was_only_interrupted(read, 
             read(right, context, tmp_path / "place")
 
 
+def test_names_of_other_libraries_lead_to_what_a_query_has():
+    with weft.SqlContext() as context:
+        query = context.sql("SELECT 1 AS i")
+        for name, there in {"to_pandas": "pandas()", "fetchall": "rows()", "head": "show()"}.items():
+            with pytest.raises(
+                AttributeError, match=rf"'Query' object has no attribute '{name}': here it is {re.escape(there)}"
+            ):
+                getattr(query, name)
+        with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+            _ = query.other
+
+
 def test_a_query_is_an_array_of_rows_and_columns():
     with weft.SqlContext() as context:
         query = context.sql("SELECT i, i / 2 AS half FROM range(3) t(i) ORDER BY i")
@@ -209,6 +223,27 @@ def test_a_query_is_an_array_of_rows_and_columns():
         assert np.asarray(query).tolist() == wanted
         assert weft.tensor.asarray(query).fetch().tolist() == wanted
         assert np.asarray(query, dtype="f4").dtype == "f4"
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        ("sum(i) AS i", np.array([[3]])),
+        ("sum(i) AS i, avg(i) AS mean", np.array([[3, 1.0]])),
+        (
+            "max(1.25) AS price, max(0.5::DOUBLE) AS rate, max(NULL::DECIMAL(4, 1)) AS none",
+            np.array([[1.25, 0.5, np.nan]]),
+        ),
+        ("sum(i) * 10::HUGEINT ** 20 AS i", np.array([[3e20]])),
+        ("max(1.25) AS price", np.array([[Decimal("1.25")]])),
+        ("sum(i) + 9223372036854775807 AS i", np.array([[Decimal(2**63 + 2)]])),
+    ],
+)
+def test_wide_integers_and_decimals_have_the_types_of_numpy_where_these_hold_them(columns, wanted):
+    with weft.SqlContext() as context:
+        found = np.asarray(context.sql(f"SELECT {columns} FROM range(3) t(i)"))
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("at", [1, 3_000])

@@ -28,6 +28,7 @@ from weft.model.errors import (
     MissingExtraError,
     NotFoundError,
     PipelineError,
+    ProgramError,
     RunCancelledError,
     TaskError,
     UsageError,
@@ -135,6 +136,8 @@ class TestSession:
             ({"workers": "x"}, "workers is 'x'; it must be a whole number from 1 to 999999"),
             ({"workers": 10**9}, "workers is 1000000000"),
             ({"memory": "much"}, "memory is 'much'"),
+            ({"memory": "512"}, "memory is '512'; it must be a number of bytes with a unit"),
+            ({"stream_window": " 8 "}, "write 8MiB, or 8B"),
             ({"memory": -1}, "memory is -1"),
             ({"memory": [1]}, "memory is [1]; it must be a number of bytes"),
             ({"memory": "999999PiB"}, "memory is '999999PiB'; it must be less than 8 EiB"),
@@ -199,6 +202,10 @@ class TestSession:
             for call in (session.run, session.submit):
                 with pytest.raises(UsageError, match=f"takes a graph, and was given {wrong!r}"):
                     call(wrong)
+
+    def test_a_function_instead_of_a_graph_is_told_how_to_call_it(self):
+        with Session(workers=1) as session, pytest.raises(UsageError, match=r"weft\.remote\.spawn\(f, args=\(x,\)\)"):
+            session.submit(abs)  # type: ignore[arg-type]
 
     def test_a_node_instead_of_its_graph_is_told_so(self):
         with Session(workers=1) as session, pytest.raises(UsageError, match="graph that the node belongs to"):
@@ -571,6 +578,13 @@ def test_later_changes_of_what_was_put_are_not_seen(backend, n):
         kept = session.put([{"x": numbers}], 1)
         numbers[0] = 7
         assert session.submit(g.finish(), given={"numbers": kept}).result().value("sum") == 0
+
+
+def test_kept_values_as_params_of_another_process_are_told_where_they_belong():
+    with weft.Session("processes", workers=1) as session:
+        kept = session.put([{"x": np.zeros(2)}], 1)
+        with pytest.raises(ProgramError, match=r"given=\{'vertex': kept\}\); .* as params: kept\[0\]"):
+            session.map(summed, [1], params={"kept": kept}).results()
 
 
 def test_what_cannot_or_need_not_be_copied_is_put_itself():

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
 from weft.model.resources import Resources
-from weft.model.sizes import parse_size
+from weft.model.sizes import parse_size, unit_missing
 from weft.model.suggestions import did_you_mean, nearest
 from weft.runtime.arguments import wrong
 from weft.store.places import PROJECT_FILE
@@ -268,6 +268,8 @@ def _bytes(value: object, shown: str, _: Path) -> int:
         size = -1
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 2**63:
         raise wrong(shown, value, "a number of bytes, such as 512MiB or 4GiB")
+    if hint := unit_missing(value):
+        raise wrong(shown, value, "a number of bytes with a unit", hint)
     return size
 
 

@@ -211,14 +211,61 @@ def made() -> None:
     """Do nothing, in the environment of a session: its task ends when Ray has made that."""
 
 
+class ClusterToTry:
+    """A Ray cluster that `run_cluster` runs on this machine.
+
+    `variables` are those of the environment of who connects with it by its address.
+    """
+
+    def __init__(self, head: Any, variables: dict[str, str]) -> None:
+        self._head = head
+        self.variables = variables
+
+    def check(self) -> None:
+        """CapacityError: a process without which there is no cluster has ended."""
+        for of, status in self.ended().items():
+            raise CapacityError(
+                f"the Ray cluster has ended: its process {of} has, with exit status {status}",
+                hint=_last_words(Path(self._head.get_logs_dir_path()), of),
+            )
+
+    def ended(self) -> dict[str, int]:
+        """Return the exit status of each such process that has ended."""
+        return {of: process.returncode for of, process in self._head.dead_processes() if of in _OF_A_HEAD}
+
+
+_OF_A_HEAD: Final = ("gcs_server", "raylet")
+
+
+def _last_words(logs: Path, of: str) -> str:
+    """Return what a process of Ray has logged last, for a hint; empty if that is nothing."""
+    for path in (logs / f"{of}.err", logs / f"{of}.out"):
+        with suppress(OSError):
+            lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+            if lines:
+                return f"The last line of its log: {lines[-1][:400]}"
+    return ""
+
+
+def _not_started(error: Exception) -> CapacityError:
+    """Return the error of a cluster that Ray has not started."""
+    logs = Path(ray._private.utils.get_ray_address_file(None)).with_name("session_latest") / "logs"  # type: ignore[attr-defined]
+    hint = _last_words(logs, "gcs_server") or f"Ray's logs are in {logs}."
+    if "AF_UNIX path length" in str(error):
+        hint = "Set RAY_TMPDIR to a folder with a shorter path: names of sockets have 107 bytes at most."
+    elif isinstance(error, OSError):
+        hint = "Set RAY_TMPDIR to a folder that exists and that you may write to."
+    return CapacityError(f"the Ray cluster cannot be started: {type(error).__name__}: {error}", hint=hint)
+
+
 @contextmanager
-def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
+def run_cluster(nodes: int, cpus: int) -> Iterator[ClusterToTry]:
     """Run a cluster of `nodes` nodes with `cpus` cores each on this machine.
 
-    Yield the variables of the environment of those who connect with it by its address. It asks for the token of Ray if
-    this user has one, as clusters of `ray start` do: who connects with the cluster of this machine shows the token
-    then. Its folder, with the logs of Ray and the environments of sessions, is removed at the end. UsageError: a number
-    below 1. ForbiddenError: the environment asks for a token that cannot be found.
+    It asks for the token of Ray if this user has one, as clusters of `ray start` do: who connects with the cluster of
+    this machine shows the token then. Its folder, with the logs of Ray and the environments of sessions, is removed at
+    the end. UsageError: a number below 1. ForbiddenError: the environment asks for a token that cannot be found.
+    CapacityError: Ray does not start it.
     """
     for name, number in (("nodes", nodes), ("cpus", cpus)):
         if number < 1:
@@ -230,16 +277,24 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
     own = _own_folder()
     try:
         local = Machines(initialize_head=True, head_node_args={"num_cpus": cpus, "include_dashboard": False})
-    except BaseException:
+    except BaseException as error:
+        told = _not_started(error) if isinstance(error, Exception) else None
         _remove(own)
+        if told is not None:
+            raise told from error
         raise
     head: Any = local.head_node
     folder = Path(head.get_session_dir_path())
+    found = ClusterToTry(head, {"RAY_ADDRESS": str(local.address)} | ({AUTH_MODE: "token"} if asks else {}))
     try:
-        for number in range(1, nodes):
-            # Each node makes the environments of sessions, and one makes nothing where another one is at it.
-            local.add_node(num_cpus=cpus, runtime_env_dir_name=f"{_ENVIRONMENTS}_{number}")
-        yield {"RAY_ADDRESS": str(local.address)} | ({AUTH_MODE: "token"} if asks else {})
+        try:
+            for number in range(1, nodes):
+                # Each node makes the environments of sessions, and one makes nothing where another one is at it.
+                local.add_node(num_cpus=cpus, runtime_env_dir_name=f"{_ENVIRONMENTS}_{number}")
+        except Exception as error:
+            found.check()
+            raise _not_started(error) from error
+        yield found
     finally:
         local.shutdown()  # type: ignore[no-untyped-call]
         shutil.rmtree(folder, ignore_errors=True)

@@ -131,13 +131,15 @@ def cache_gc(
     context: Given,
 ) -> None:
     """Remove the results used longest ago, unreferenced content, and environments that no step has used for 30 days."""
-    from weft.model.sizes import parse_size
+    from weft.model.sizes import parse_size, unit_missing
     from weft.model.wording import counted, size_text
 
     try:
         most = None if max_size is None else parse_size(max_size)
     except (ValueError, OverflowError):
         raise UsageError(f"--max-size is {max_size!r}; it must be a number of bytes, such as 512MiB") from None
+    if hint := unit_missing(max_size):
+        raise UsageError(f"--max-size is {max_size!r}; it must have a unit", hint=hint)
     age = None if max_age is None else seconds_of(max_age, "--max-age")
     with service_of(context, where).results() as cache:
         forgot, files, nbytes = cache.collect(

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from weft.model.errors import UsageError
-from weft.model.sizes import parse_size
+from weft.model.sizes import parse_size, unit_missing
 
 _ROUNDING = 1e-6
 """Tolerance for fractions of cores: 1 - 0.1 - 0.2 + 0.1 + 0.2 is less than 1 in floating point."""
@@ -101,6 +101,8 @@ def _bytes(memory: object) -> int:
         size = None
     if not isinstance(size, int) or isinstance(size, bool):
         raise UsageError(f"memory is {memory!r}; it must be a number of bytes, such as 512MiB or 4GiB")
+    if hint := unit_missing(memory):
+        raise UsageError(f"memory is {memory!r}; it must have a unit", hint=hint)
     return size
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from weft.model.patterns import late_pattern
@@ -34,6 +34,12 @@ def with_article(noun: str) -> str:
 def type_of(value: object) -> str:
     """Return what a value is, by its type: "an int", "a list", or "None"."""
     return "None" if value is None else with_article(type(value).__name__)
+
+
+def no_attribute(owner: object, name: str, others: Mapping[str, str]) -> AttributeError:
+    """Return the error for a missing attribute; `others` has what stands for names that other libraries use."""
+    there = f": here it is {others[name]}" if name in others else ""
+    return AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{there}", name=name, obj=owner)
 
 
 def counted(n: int, noun: str, plural: str = "") -> str:

@@ -50,6 +50,12 @@ def advised(error: WeftError, variable: Variables = no_variable) -> WeftError:
 
 def misfit_hint(message: str) -> str:
     """Return how to read a file with a row that has not what the sample of its rows has; "" for another error."""
+    if "reached an invalid state" in message:
+        return (
+            "A line of a CSV file ends in another way than those before it (\\n or \\r\\n), or has a quote inside a "
+            "value: correct it, or read the file by the text, in a granted folder: "
+            "FROM read_csv('FILE', strict_mode = false)."
+        )
     found = _MISFIT.search(message)
     if found is None:
         return ""

@@ -50,6 +50,16 @@ def for_frames(table: pa.Table, types: Sequence[str]) -> pa.Table:
     return as_durations(table)
 
 
+def for_arrays(table: pa.Table, types: Sequence[str]) -> pa.Table:
+    """Return a table as arrays count with it: as `for_frames`, and decimals beside doubles are doubles, as in SQL."""
+    table = for_frames(table, types)
+    if any(pa.types.is_floating(of) for of in table.schema.types):
+        for at, field in enumerate(table.schema):
+            if pa.types.is_decimal(field.type):
+                table = table.set_column(at, field.with_type(pa.float64()), table.column(at).cast(pa.float64()))
+    return table
+
+
 def to_pandas(table: pa.Table) -> Any:
     """Return a table as a data frame of pandas: columns of integers and booleans with NULL have its types with NA.
 

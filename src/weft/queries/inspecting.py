@@ -50,6 +50,10 @@ _MISSING: Final = frozenset(
 """Words for a missing number, as R, spreadsheets and people write them."""
 _NUMBER: Final = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
 _DECIMAL_COMMA: Final = re.compile(r"\s*[-+]?\d+(?:\.\d{3})*,\d+\s*")
+_NO_CAUSE: Final = re.compile("Error when sniffing file|reached an invalid state")
+"""Errors of DuckDB about CSV files that name no line."""
+_LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+_BLOCK: Final = 1 << 20
 _NO_QUOTE: Final = "(empty)"
 """How DuckDB tells of a CSV file without quotes in the lines that it looked at."""
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
@@ -91,6 +95,8 @@ def inspected(table: FileTable, connection: duckdb.DuckDBPyConnection) -> FileTa
             found, forms = _check_lines(table, connection) if table.reader == "read_csv" else (table, [])
             made = _with_all_types(found, connection, forms)
     except duckdb.Error as error:
+        if table.reader == "read_csv" and _NO_CAUSE.search(str(error)):
+            _check_line_ends(table)
         told = unreadable(error, table.name)
         told.hint = misfit_hint(told.message.partition(" cannot be read: ")[2]) or told.hint
         raise told from None
@@ -307,6 +313,33 @@ def _check_encoding(table: FileTable, file: str) -> None:
         f"the table {table.name} cannot be read: {_place(file)} is UTF-16 by its first bytes, and not UTF-8",
         hint=f"{hint}.",
     )
+
+
+def _check_line_ends(table: FileTable) -> None:
+    """DefinitionError: the lines of a CSV file end in different ways, outside of quotes; DuckDB does not tell that."""
+    for file in table.files:
+        first, number, quoted = b"", 1, False
+        with _bytes(file) as data:
+            while block := data.read(_BLOCK):
+                if block.endswith(b"\r"):
+                    block += data.read(1)
+                for at, part in enumerate(block.split(b'"')):
+                    quoted ^= at > 0
+                    for end in _LINE_END.findall(part):
+                        first = first or (b"" if quoted else end)
+                        if not quoted and end != first:
+                            raise DefinitionError(
+                                f"the table {table.name} cannot be read: line {number} of {_place(file)} ends with "
+                                f"{_shown(end)}, and lines before it with {_shown(first)}",
+                                hint="End all lines alike, or read the file by the text, in a granted folder: "
+                                f"FROM read_csv({literal(_place(file))}, strict_mode = false).",
+                            )
+                        number += 1
+
+
+def _shown(end: bytes) -> str:
+    """Return the end of a line as people write it."""
+    return repr(end.decode()).strip("'")
 
 
 def _check_not_empty(table: FileTable, file: str) -> None:

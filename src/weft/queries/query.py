@@ -31,12 +31,12 @@ from weft.frontends.sql.text import name_of
 from weft.graph.builder import Graph
 from weft.graph.logical import Retry
 from weft.model.errors import MissingExtraError, SqlError, TaskError, UsageError
-from weft.model.wording import counted
+from weft.model.wording import counted, no_attribute
 from weft.queries.advice import advised, no_variable
 from weft.queries.connections import ROWS, plain, rows_named
 from weft.queries.executing import interruptible_call
 from weft.queries.explained import ExplainedQuery, PlannedStage, executed
-from weft.queries.frames import for_frames, to_pandas, with_own_names
+from weft.queries.frames import for_arrays, for_frames, to_pandas, with_own_names
 from weft.queries.hugeints import as_decimals
 from weft.queries.remarks import warn_user
 from weft.queries.statements import tokens, within
@@ -82,6 +82,18 @@ INTERRUPTED: Final = re.compile(r"\bINTERRUPT Error: ")
 Parameters: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
 Answer = TypeVar("Answer")
+
+
+_OTHERS: Final = (
+    dict.fromkeys(("df", "fetchdf", "toPandas", "to_df", "to_pandas"), "pandas()")
+    | dict.fromkeys(("pl", "to_polars"), "polars()")
+    | dict.fromkeys(("fetch_arrow_table", "table", "to_arrow", "to_arrow_table", "to_table"), "arrow()")
+    | dict.fromkeys(("collect", "fetchall"), "rows()")
+    | dict.fromkeys(("compute", "execute", "fetch", "result", "to_list"), "pandas(), arrow() or rows()")
+    | {"head": "show(), or a query with LIMIT", "limit": "a query with LIMIT", "to_parquet": "write_parquet(path)"}
+    | {"to_csv": "a statement: COPY (...) TO 'x.csv'", "persist": "pandas() or arrow(), which keep the rows"}
+)
+"""Names of queries and data frames in other libraries, with what is there instead."""
 
 
 class QueryHome(Protocol):
@@ -328,8 +340,11 @@ class Query:
                 )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the rows as an array of two axes, in the common type of the columns, as NumPy asks for."""
-        found: NDArray[Any] = self.arrow().__array__(dtype)
+        """Return the rows as an array of two axes, in the common type of the columns, as NumPy asks for.
+
+        A HUGEINT is as `pandas` gives it. Decimals beside doubles are doubles, and others are objects.
+        """
+        found: NDArray[Any] = for_arrays(self.arrow(), self.types).__array__(dtype)
         return found
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -506,6 +521,9 @@ class Query:
             if rows <= 0:
                 break
         return pa.Table.from_batches(found) if found else self._schema(NO_ARROW, self._names).empty_table()
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, name, _OTHERS)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {of}" for name, of in self._described)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.frontends.tensors.arrays.executables import ExecutableTuple, Watch, here
 from weft.graph.task import LATER, LATER_HINT, runs_later
 from weft.model.errors import ProgramError, UsageError
 from weft.model.resources import Resources
-from weft.model.wording import type_of
+from weft.model.wording import no_attribute, type_of
 from weft.remote.calls import NO_KEYWORDS, RETRIES, CallResult, RemoteCall
 from weft.remote.scheduler import call_scheduler
 from weft.runtime.arguments import wrong
@@ -18,6 +18,15 @@ from weft.tensor.sessions import current
 if TYPE_CHECKING:
     from weft.runtime.kept import KeptValues
     from weft.tensor.sessions import TensorSession
+
+
+_OTHERS: Final = dict.fromkeys(("compute", "get", "result"), "fetch()") | {
+    "cancel": "execute(wait=False), which returns a future with cancel()",
+    "done": "execute(wait=False), which returns a future with done()",
+    "add_done_callback": "execute(wait=False), which returns a future with add_done_callback()",
+    "persist": "execute()",
+}
+"""Names of futures and of delayed calls, with what is there instead."""
 
 
 class Object(CallResult):
@@ -65,6 +74,9 @@ class Object(CallResult):
     def __repr__(self) -> str:
         part = "" if self.output < 0 else f"[{self.output}]"
         return f"Object <{self.call.name}{part}, {'computed' if self.call.done else 'to be computed'}>"
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, name, _OTHERS)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Object, (self.call, self.output)

@@ -15,7 +15,7 @@ from weft.model.clusters import ClusterOptions
 from weft.model.errors import UsageError
 from weft.model.ids import is_name
 from weft.model.resources import Resources
-from weft.model.sizes import parse_size
+from weft.model.sizes import parse_size, unit_missing
 from weft.runtime import arguments
 from weft.runtime.clock import RealClock, ResumedClock
 from weft.runtime.session import BackendPlace
@@ -250,6 +250,8 @@ def size_of(name: str, value: int | str | None) -> int | None:
         size = 0
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise arguments.wrong(name, value, "a number of bytes, such as 512MiB or 4GiB")
+    if hint := unit_missing(value):
+        raise arguments.wrong(name, value, "a number of bytes with a unit", hint)
     if size >= 1 << 63:
         raise arguments.wrong(name, value, "less than 8 EiB, which is more than any machine has")
     return size

@@ -103,5 +103,9 @@ def graph(call: str, value: object) -> LogicalGraph:
     if isinstance(value, LogicalGraph):
         return value
     of: Any = getattr(value, "graph", None)
-    hint = "Pass the graph that the node belongs to." if isinstance(of, LogicalGraph) else "Make one: weft.Graph(...)"
+    hint = "Make one: weft.Graph(...)"
+    if isinstance(of, LogicalGraph):
+        hint = "Pass the graph that the node belongs to."
+    elif callable(value):
+        hint = "Call a function by weft.remote.spawn(f, args=(x,)), and for many items by session.map(f, items)."
     raise UsageError(f"{call} takes a graph, and was given {shown(value)}", hint=hint)

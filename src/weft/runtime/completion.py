@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -32,7 +33,8 @@ def as_completed(runs: Iterable[Run], timeout_s: float | None = None) -> Iterato
         raise wrong("runs", runs, _WANTED)
     for run in runs:
         if not callable(getattr(run, "when_done", None)):
-            raise wrong("one of the runs", run, "a run, as Session.submit returns it")
+            hint = "Futures belong to concurrent.futures.as_completed." if isinstance(run, Future) else ""
+            raise wrong("one of the runs", run, "a run, as Session.submit returns it", hint)
         pending[id(run)] = run
     ended: queue.SimpleQueue[Run] = queue.SimpleQueue()
     for run in pending.values():

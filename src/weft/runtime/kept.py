@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.model.errors import ConflictError
 from weft.store.limits import limits_named
@@ -51,6 +51,12 @@ class KeptValues:
     def of(self, store: ChunkStore) -> bool:
         """Whether the values lie in this store."""
         return self._shelf.store is store
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "cannot pickle kept values, which belong to their session. Name a vertex for them: "
+            "session.submit(graph, given={'vertex': kept}); or let the function take a value as params: kept[0]"
+        )
 
     def __len__(self) -> int:
         return len(self._column)

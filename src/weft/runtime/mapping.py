@@ -22,6 +22,7 @@ from weft.model.errors import NotFoundError, RunCancelledError, RunFailedError, 
 from weft.model.failures import Failure
 from weft.model.ids import task_name
 from weft.model.raised import as_raised
+from weft.model.wording import counted
 from weft.runtime.arguments import shown, text, truth, whole, wrong
 from weft.runtime.clock import RealClock
 from weft.runtime.interruptible import interruptible_get
@@ -113,7 +114,9 @@ class Mapped(Iterator[Any]):
         unknown = set(self._options) - MapOptions.__annotations__.keys()
         if unknown:
             raise UsageError(
-                f"map has no option {min(unknown)!r}", hint=f"It has: {', '.join(MapOptions.__annotations__)}"
+                f"map has no option {min(unknown)!r}",
+                hint=f"It has: {', '.join(MapOptions.__annotations__)}. Arguments of the function belong to params: "
+                f"params={{{min(unknown)!r}: ...}}.",
             )
         self._name = None if name is None else text("name", name)
         self._ordered, self._returns = truth("ordered", ordered), truth("return_exceptions", return_exceptions)
@@ -129,6 +132,7 @@ class Mapped(Iterator[Any]):
         self._news: queue.SimpleQueue[tuple[int, int, int]] = queue.SimpleQueue()
         self._blocks: dict[int, Block] = {}
         self._source: Iterator[Any] = iter(())
+        self._broken: Exception | None = None  # what the iterable has raised, to be told after the items before it
         self._size = FIRST
         self._slow = False  # whether the iterable takes longer for its items than a block should
         self._count = 0
@@ -158,6 +162,10 @@ class Mapped(Iterator[Any]):
     def __iter__(self) -> Self:
         return self
 
+    def __repr__(self) -> str:
+        items = "items of an iterable" if self._length is None else counted(self._length, "item")
+        return f"<results of {self._name or 'map'} for {items}>"
+
     def __next__(self) -> Any:
         """Return the next result, as soon as it is there. TaskError and others: its item has failed."""
         if self._stopped:
@@ -185,7 +193,7 @@ class Mapped(Iterator[Any]):
 
     def cancel(self, reason: str = "cancelled") -> None:
         """Stop what has not been computed. The next read raises RunCancelledError, unless its result is there."""
-        self._source = iter(())
+        self._source, self._broken = iter(()), None
         for run in self.runs:
             run.job.unread = False  # who cancels it wants no more of it
             run.cancel(reason)
@@ -245,11 +253,14 @@ class Mapped(Iterator[Any]):
         taken: list[Any] = []
         end = self._clock.now() + _TAKE_S
         self._slow = False
-        for item in itertools.islice(self._source, self._size):
-            taken.append(item)
-            if self._clock.now() > end:
-                self._slow = True
-                break
+        try:
+            for item in itertools.islice(self._source, self._size):
+                taken.append(item)
+                if self._clock.now() > end:
+                    self._slow = True
+                    break
+        except Exception as error:  # noqa: BLE001 - the iterable is the user's
+            self._source, self._broken = iter(()), error
         if taken:
             self._start(taken)
         return bool(taken)
@@ -266,6 +277,8 @@ class Mapped(Iterator[Any]):
     def _yield(self) -> Iterator[Any]:
         try:
             yield from self._in_order() if self._ordered else self._as_they_end()
+            if self._broken is not None:
+                raise self._broken
         finally:
             self._close_bars()
 

@@ -126,6 +126,9 @@ class Run:
         """Return the run itself: the session drops it with its last reference, and a copy would be another one."""
         return self
 
+    def __repr__(self) -> str:
+        return f"<run {self.id} of {self._job.graph.name}: {self._state()}>"
+
     @property
     def id(self) -> str:
         """The id within the session; for a durable run, the id that `weft resume` takes."""
@@ -146,6 +149,9 @@ class Run:
         """new, running, failing, cancelling, concluding, ending, succeeded, failed or cancelled."""
         if self._job.outcome is not None:
             self._job.unread = False
+        return self._state()
+
+    def _state(self) -> str:
         return self._job.inspector.status.value if not self._job.given_up else "failed"
 
     @property
@@ -611,6 +617,9 @@ class Results:
     def __init__(self, run: Run) -> None:
         self._run = run
 
+    def __repr__(self) -> str:
+        return f"<results of {self._run!r}: {', '.join(itertools.islice(self, 10)) or 'none'}>"
+
     @property
     def run(self) -> Run:
         """The run that made them."""
@@ -721,4 +730,7 @@ def no_value(job: JobRun, task: str) -> NotFoundError:
             f"{task} has no value: {job.graph.name} failed before it was made",
             hint="See run.error() and run.story(). With on_failure=OnFailure.CONTINUE independent tasks still run.",
         )
-    return NotFoundError(f"{task} has no value: it was not run", hint="See why: run.story()")
+    return NotFoundError(
+        f"{task} has no value: it was not run",
+        hint="See why: run.story(). Values that there are: results.finished(node).",
+    )

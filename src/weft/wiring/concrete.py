@@ -26,6 +26,7 @@ from weft.store.folders import RunFolders, is_url, shm_root, sweep, sweep_runs, 
 
 if TYPE_CHECKING:
     from weft.admin.settings import Settings
+    from weft.backends.ray import ClusterToTry
     from weft.engine.ports import Executor
     from weft.frontends.training.schema import JobFile
     from weft.frontends.training.source import TrainingOptions, TrainingSource
@@ -280,15 +281,15 @@ def make_backend(name: str, place: BackendPlace) -> Executor:
 
 
 @contextmanager
-def local_cluster(nodes: int, cpus: int) -> Iterator[dict[str, str]]:
+def local_cluster(nodes: int, cpus: int) -> Iterator[ClusterToTry]:
     """Run a Ray cluster of `nodes` nodes with `cpus` cores each on this machine; see `run_cluster`.
 
-    UsageError: a number below 1. MissingExtraError: Ray is not installed.
+    UsageError: a number below 1. MissingExtraError: Ray is not installed. CapacityError: Ray does not start it.
     """
     with _installed("a Ray cluster"):
         from weft.backends.ray import run_cluster
-    with run_cluster(nodes, cpus) as variables:
-        yield variables
+    with run_cluster(nodes, cpus) as cluster:
+        yield cluster
 
 
 def start_driver(

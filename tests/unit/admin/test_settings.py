@@ -4,7 +4,7 @@ import pytest
 
 from weft.admin.settings import NAMES, Settings, load_settings, user_config_file
 from weft.model.errors import UsageError
-from weft.model.sizes import parse_size
+from weft.model.sizes import parse_size, unit_missing
 
 
 @pytest.fixture
@@ -115,6 +115,12 @@ def test_sizes(text, size):
     assert parse_size(text) == size
 
 
+@pytest.mark.parametrize("value", ["0", "512B", "512 MB", "4294967296", "1048576", 512, None, "", "x"])
+def test_a_unit_is_missed_in_texts_of_small_numbers_alone(value):
+    assert unit_missing(value) == ""
+    assert unit_missing(" 512 ") == "A number without a unit counts bytes: write 512MiB, or 512B."
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -132,6 +138,7 @@ def test_sizes(text, size):
         ("workers = 1.5", "whole number"),
         ('backend = "proceses"', r"one of threads, processes, ray\nDid you mean processes"),
         ('memory = "lots"', "number of bytes"),
+        ('memory = "512"', "number of bytes with a unit\n.* write 512MiB, or 512B"),
         ("memory = -1", "number of bytes"),
         ("memory = true", "number of bytes"),
         ('color = "red"', "auto, always, never"),

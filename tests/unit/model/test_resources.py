@@ -101,7 +101,7 @@ def test_placement(placement, allowed):
 
 
 @pytest.mark.parametrize(
-    ("memory", "nbytes"), [("4GiB", 4 << 30), ("512 MB", 512_000_000), ("64", 64), (1 << 40, 1 << 40)]
+    ("memory", "nbytes"), [("4GiB", 4 << 30), ("512 MB", 512_000_000), ("64B", 64), (1 << 40, 1 << 40)]
 )
 def test_memory_may_be_the_text_of_a_size(memory, nbytes):
     needs = Resources(memory=memory)
@@ -114,6 +114,7 @@ def test_memory_may_be_the_text_of_a_size(memory, nbytes):
     ("wrong", "message"),
     [
         ({"memory": "plenty"}, "memory is 'plenty'; it must be a number of bytes, such as 512MiB or 4GiB"),
+        ({"memory": "512"}, "memory is '512'; it must have a unit"),
         ({"memory": 1.5}, "memory is 1.5; it must be a number of bytes"),
         ({"memory": True}, "memory is True; it must be a number of bytes"),
         ({"cpu": "2"}, "cpu is '2'; it must be a number"),

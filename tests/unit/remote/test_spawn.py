@@ -671,6 +671,18 @@ def test_wrong_resources_are_told_at_once(resources, told):
         wr.spawn(inc, (1,), resources=resources)
 
 
+@pytest.mark.parametrize(
+    ("name", "there"), [("result", ": here it is fetch()"), ("done", "execute(wait=False)"), ("x", "")]
+)
+def test_names_of_futures_lead_to_what_is_there(name, there):
+    call = wr.spawn(abs, (-1,))
+    assert not hasattr(call, name)
+    with pytest.raises(AttributeError) as told:
+        getattr(call, name)
+    assert str(told.value).startswith(f"'Object' object has no attribute '{name}'")
+    assert there in str(told.value)
+
+
 def test_a_value_to_come_has_no_truth_and_equals_no_value(threads):
     one, other = wr.spawn(inc, (0,)), wr.spawn(inc, (0,))
     assert (one == one, one == other, one != other, {one: 1}[one]) == (True, False, True, 1)

@@ -144,6 +144,8 @@ def test_a_search_ends_within_its_run_and_the_best_is_chosen_of_what_there_is():
                 break
         results = run.result(PATIENCE_S)
         assert results.value(best) == min(results.finished(trials).values()) <= 3
+        with pytest.raises(NotFoundError, match=r"Values that there are: results\.finished\(node\)"):
+            list(results[trials])
         assert run.status == "succeeded"
         assert any("good enough" in line for line in run.story("trial"))
 

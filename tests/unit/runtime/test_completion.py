@@ -4,6 +4,7 @@ import gc
 import threading
 import time
 import weakref
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -75,6 +76,8 @@ def test_what_is_no_run_is_refused(threads):
     for wrong in wrongs:
         with pytest.raises(UsageError, match="runs is"):
             weft.as_completed(wrong)
+    with pytest.raises(UsageError, match=r"Futures belong to concurrent\.futures\.as_completed"):
+        weft.as_completed([Future()])  # type: ignore[list-item]
 
 
 def test_durable_runs_come_once_they_are_on_disk(tmp_path):

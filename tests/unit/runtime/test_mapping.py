@@ -214,6 +214,21 @@ def test_results_before_the_failed_item_are_handed_on(threads):
     assert got == list(range(len(got)))
 
 
+@pytest.mark.parametrize("n", [0, 3, 500])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_error_of_an_iterable_comes_after_the_items_before_it(session, n, ordered):
+    def broken():
+        yield from range(n)
+        raise OSError("no more lines")
+
+    mapped, got = session.map(double, broken(), ordered=ordered), []
+    with pytest.raises(OSError, match="no more lines"):
+        got.extend(mapped)
+    assert sorted(got) == [2 * i for i in range(n)]
+    assert list(mapped) == []
+    session.map(double, broken()).cancel()
+
+
 def test_with_return_exceptions_an_error_is_the_result(session):
     results = session.map(seven_fails, range(200), return_exceptions=True).results()
     error = results.pop(7)
@@ -230,6 +245,17 @@ def test_an_item_without_a_text_is_named_by_its_type(threads):
 
     with pytest.raises(TaskError, match="for the item Mute"):
         threads.map(len, [Mute()]).results()
+
+
+def test_results_and_runs_are_shown_by_name_and_state(threads):
+    assert repr(threads.map(double, [1, 2])) == "<results of double for 2 items>"
+    assert repr(threads.map(double, iter([]))) == "<results of map for items of an iterable>"
+    graph = weft.Graph("shown")
+    graph.map(double, [1])
+    run = threads.submit(graph)
+    results = run.result()
+    assert repr(run) == f"<run {run.id} of shown: succeeded>"
+    assert repr(results) == f"<results of {run!r}: double>"
 
 
 def test_the_options_of_a_vertex_hold(session, tmp_path):
@@ -262,6 +288,7 @@ def test_params_are_further_arguments(session):
     [
         ((double, 3), {}, "items is 3"),
         ((double, [1]), {"keep": False}, "no option 'keep'"),
+        ((power, [1]), {"exponent": 2}, r"params: params=\{'exponent': \.\.\.\}"),
         ((double, [1]), {"ordered": 1}, "ordered is 1"),
         ((double, [1]), {"name": 1}, "name is 1"),
     ],

@@ -127,6 +127,21 @@ def test_a_tuple_is_computed_together():
     assert one is both[0]
 
 
+def test_tuples_in_tuples_are_computed_together():
+    x = wt.asarray(np.arange(12.0).reshape(4, 3), chunk_size=2)
+    made = wt.histogramdd(x, bins=2)
+    counts, edges = np.histogramdd(np.arange(12.0).reshape(4, 3), bins=2)
+    assert made.execute() is made
+    for values in (made.fetch(), made.fetch(keep=False), wt.fetch(*made)):
+        assert type(values) is tuple
+        assert type(values[1]) is tuple
+        np.testing.assert_array_equal(values[0], counts)
+        np.testing.assert_array_equal(values[1], edges)
+    assert wt.fetch([x.sum(), [x.min(), (x.max(),)]]) == (66, [0, (11,)])
+    with pytest.raises(UsageError, match="int cannot be computed"):
+        wt.fetch([x, [3]])
+
+
 def test_a_named_tuple_keeps_its_fields():
     found = wt.ExecutableTuple(wt.linalg.slogdet(wt.eye(3)))
     assert float(found.sign) == 1.0

@@ -54,6 +54,12 @@ LAZY = {
     "take": lambda x: np.take(x, [0, 2], axis=1),
     "diff": lambda x: np.diff(x, 2, 1),
     "pad": lambda x: np.pad(x, 1),
+    "pad with a value": lambda x: np.pad(x, 1, constant_values=3),
+    "apply_along_axis": lambda x: np.apply_along_axis(np.cumsum, 0, x),
+    "apply_along_axis with arguments": lambda x: np.apply_along_axis(lambda line, by: line * by, 0, x, 3),
+    "apply_along_axis with words": lambda x: np.apply_along_axis(lambda line, by: line * by, 0, x, by=3),
+    "piecewise with arguments": lambda x: np.piecewise(x, [x < 0], [lambda c, by: c * by, lambda c, by: -c], 3),
+    "piecewise with words": lambda x: np.piecewise(x, [x < 0], [lambda c, by: c * by, lambda c, by: -c], by=3),
     "median": lambda x: np.median(x, axis=0),
     "dot": lambda x: np.dot(x, x.T),
 }  # fmt: skip

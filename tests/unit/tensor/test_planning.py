@@ -73,6 +73,8 @@ def test_graphs_are_drawn(tmp_path, monkeypatch):
         x.visualize(filename=tmp_path / "x.png")
     with pytest.raises(UsageError, match=r"x\.jpg has no ending of a drawing"):
         x.visualize(filename=tmp_path / "x.jpg")
+    with pytest.raises(UsageError, match=r"Name the file so: filename='x\.svg'"):
+        wt.ones(2).visualize("x.svg")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no array to look at"):
         wt.visualize(3)  # type: ignore[arg-type]
 
@@ -88,6 +90,10 @@ def test_arrays_are_computed_by_the_names_of_dask():
     assert total == pytest.approx(X.sum())
     assert number == 3
     assert wt.compute(x.min(), x.max()) == (X.min(), X.max())
+    assert wt.compute({"least": x.min()}, [x.max(), "a"], (x.size,)) == ({"least": X.min()}, [X.max(), "a"], (X.size,))
+    (held,) = wt.persist({"x": (kept := x + 1)})
+    assert held["x"] is kept
+    assert kept._ready()
     kept = (x * 2).persist()
     assert kept._ready()
     (other,) = wt.persist(x * 3)

@@ -270,6 +270,12 @@ def test_memory_maps_are_written(session, tmp_path):
     np.testing.assert_array_equal(np.memmap(tmp_path / "m", np.float64, "r", 16, X.shape), X)
 
 
+def test_an_array_in_place_of_the_path_is_told_to_come_second(tmp_path, zarr):
+    for region in (None, (slice(0, 2),)):
+        with pytest.raises(UsageError, match=r"then the array: to_zarr\(path, x\)"):
+            wt.to_zarr(wt.ones(2), str(tmp_path / "x.zarr"), region=region)
+
+
 def test_a_store_in_memory_is_written_from_everywhere(session, zarr):
     store = zarr.storage.MemoryStore()
     wt.to_zarr(store, wt.asarray(X, chunk_size=7)).execute()

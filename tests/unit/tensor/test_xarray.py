@@ -86,6 +86,11 @@ def test_it_gives_what_xarray_gives(name, plain, chunked):
     xr.testing.assert_allclose(ours.compute(), CALLS[name](plain))
 
 
+def test_a_polynomial_is_fitted_where_values_are_missing(plain, chunked):
+    ours = chunked.where(chunked > 0.2).polyfit("x", 1).polyfit_coefficients
+    xr.testing.assert_allclose(ours.compute(), plain.where(plain > 0.2).polyfit("x", 1).polyfit_coefficients)
+
+
 def scaled(x, by):
     return x * by
 

@@ -12,7 +12,7 @@ from weft.frontends.pipelines.templates import env_number
 from weft.graph.logical import DEFAULT_RETRY, Retry, exit_codes
 from weft.model.failures import RetryClass
 from weft.model.resources import Resources
-from weft.model.sizes import parse_size
+from weft.model.sizes import parse_size, unit_missing
 
 _MOST_CORES: Final = 1_000_000
 _MOST_RETRIES: Final = 1000
@@ -176,6 +176,8 @@ def _bytes(options: FileMap) -> int:
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
         options.wrong("memory", "must be a number of bytes, such as 512MiB or 4GiB")
         return 0
+    if hint := unit_missing(value):
+        options.wrong("memory", "must have a unit", hint)
     return size
 
 

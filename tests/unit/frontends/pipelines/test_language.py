@@ -204,6 +204,7 @@ def test_a_step_says_what_it_takes():
         ("{gpu: 1.5}", "an integer"),
         ("{memory: lots}", "such as 512MiB"),
         ("{memory: -1}", "such as 512MiB"),
+        ("{memory: '512'}", "must have a unit\n.* write 512MiB"),
         ("{memory: [1]}", "such as 512MiB"),
         ("{cores: 2}", "cores"),
     ],

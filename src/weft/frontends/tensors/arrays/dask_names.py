@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.frontends.tensors.arrays.executables import Executable, execute, fetch
+from weft.frontends.tensors.arrays.executables import Executable, execute, fetch, replaced
 from weft.frontends.tensors.arrays.registry import method, named
 
 if TYPE_CHECKING:
@@ -21,18 +21,30 @@ def _no_options(name: str, options: dict[str, Any]) -> None:
 
 @named("compute")
 def compute_all(*args: Any, session: Any = None, **options: Any) -> tuple[Any, ...]:
-    """Return the values of arrays as a tuple, computed in one run; other arguments are returned unchanged."""
+    """Return the values of arrays as a tuple, computed in one run; other arguments are returned unchanged.
+
+    Arrays in lists, tuples and dicts are computed too.
+    """
     _no_options("compute", options)
-    wanted = [one for one in args if isinstance(one, Executable)]
-    values = iter(fetch(wanted, session=session) if len(wanted) > 1 else [one.fetch(session) for one in wanted])
-    return tuple([next(values) if isinstance(one, Executable) else one for one in args])
+    wanted: list[Executable] = []
+    replaced(args, wanted.append)
+    if not wanted:
+        return args
+    values = iter(fetch([wanted], session=session))
+    made: tuple[Any, ...] = replaced(args, lambda _: next(values))
+    return made
 
 
 @named("persist")
 def persist_all(*args: Any, session: Any = None, **options: Any) -> tuple[Any, ...]:
-    """Compute arrays in one run, leave their chunks in the session, and return the arrays as a tuple."""
+    """Compute arrays in one run, leave their chunks in the session, and return the arguments as a tuple.
+
+    Arrays in lists, tuples and dicts are computed too.
+    """
     _no_options("persist", options)
-    if wanted := [one for one in args if isinstance(one, Executable)]:
+    wanted: list[Executable] = []
+    replaced(args, wanted.append)
+    if wanted:
         execute(wanted, session=session)
     return args
 

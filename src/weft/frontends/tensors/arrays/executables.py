@@ -199,15 +199,17 @@ def execute(
 ) -> Any:
     """Compute executables in one run, with shared parts only once; return the only one, or a tuple of all.
 
-    With `wait=False` return a `Computation` at once, whose result is that. Progress is shown on a terminal: by default
-    if the main thread waits, and the option `show_progress` is set; with `show_progress=True` in any case.
+    Lists and tuples of executables are computed too, to any depth. With `wait=False` return a `Computation` at once,
+    whose result is that. Progress is shown on a terminal: by default if the main thread waits, and the option
+    `show_progress` is set; with `show_progress=True` in any case.
     """
     wanted = _listed(things)
+    single = leaves(wanted)
     watch = Watch((wait and _watched()) if show_progress is None else show_progress)
 
     def work(watch: Watch) -> Any:
-        compute(wanted, session, watch)
-        for one, name in zip(wanted, names, strict=False):
+        compute(single, session, watch)
+        for one, name in zip(single, names, strict=False):
             if name is not None:
                 one._give_name(name, session)
         return wanted[0] if len(wanted) == 1 else ExecutableTuple(wanted)
@@ -225,6 +227,8 @@ def execute(
 def fetch(*things: Any, session: Any = None, keep: bool = True) -> Any:
     """Return the value of the only executable, or a tuple of the values of all, computed in one run.
 
+    In place of a list or tuple of executables comes one of their values, to any depth.
+
     With `keep=False` dense arrays that are computed for this call keep no chunks: threads write their chunks into the
     returned array, and the next use of the executable computes it again. Sparse arrays, and what spawn returned, keep
     their values in any case.
@@ -232,13 +236,16 @@ def fetch(*things: Any, session: Any = None, keep: bool = True) -> Any:
     CapacityError: the values are larger than the memory of the machine or the container; nothing is computed then.
     """
     wanted = _listed(things)
-    _check_room(wanted)
+    single = leaves(wanted)
+    _check_room(single)
     watch = Watch(_watched())
     if keep:
-        compute(wanted, session, watch)
-        values = [scalar_of(one._given()) for one in wanted]
+        compute(single, session, watch)
+        found = [one._given() for one in single]
     else:
-        values = [scalar_of(value) for value in _fetched(wanted, session, watch)]
+        found = _fetched(single, session, watch)
+    left = map(scalar_of, found)
+    values = [replaced(one, lambda _: next(left)) for one in wanted]
     return values[0] if len(values) == 1 else tuple(values)
 
 
@@ -290,13 +297,38 @@ def _check_session(session: Any) -> None:
 
 
 def _listed(things: Sequence[Any]) -> list[Any]:
-    found = list(things[0]) if len(things) == 1 and isinstance(things[0], list | tuple) else list(things)
-    for one in found:
-        if not isinstance(one, Executable):
+    return list(things[0]) if len(things) == 1 and isinstance(things[0], list | tuple) else list(things)
+
+
+def leaves(things: Iterable[Any]) -> list[Any]:
+    """Return the executables in lists and tuples of any depth, in their order. UsageError: one is something else."""
+    found: list[Any] = []
+    for one in things:
+        if isinstance(one, Executable):
+            found.append(one)
+        elif isinstance(one, list | tuple):
+            found += leaves(one)
+        else:
             raise UsageError(
                 f"{type(one).__name__} cannot be computed", hint="Give arrays of weft.tensor, or what spawn returned."
             )
     return found
+
+
+def replaced(value: Any, change: Callable[[Any], Any], kind: type[Executable] = Executable) -> Any:
+    """Return a value with other things in place of the executables of a class, also in lists, tuples and dicts."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: replaced(one, change, kind) for key, one in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    parts = [replaced(one, change, kind) for one in value]
+    if isinstance(value, ExecutableTuple):
+        return value.of_values(parts)
+    if isinstance(value, list):
+        return parts
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 @public()
@@ -328,10 +360,11 @@ class ExecutableTuple(tuple[Any, ...]):
 
     def fetch(self, session: Any = None, *, keep: bool = True) -> Any:
         """Return the values; missing ones are computed first, in one run. `keep` is that of `fetch`."""
-        wanted = self[0] if len(self) == 1 else list(self)
-        found = fetch(wanted, session=session, keep=keep)
-        values = (found,) if len(self) == 1 else found
-        return self._kind(*values) if self._kind is not None else values
+        return self.of_values(fetch([list(self)], session=session, keep=keep))
+
+    def of_values(self, values: Sequence[Any]) -> Any:
+        """Return values in place of the executables: a tuple, or a named one like that which this was made of."""
+        return self._kind(*values) if self._kind is not None else tuple(values)
 
     to_object = fetch
 

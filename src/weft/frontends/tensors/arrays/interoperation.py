@@ -28,7 +28,7 @@ from weft.frontends.tensors.arrays import (
     statistics,
 )
 from weft.frontends.tensors.arrays.array import Tensor, apply, as_tensor, put_into
-from weft.frontends.tensors.arrays.executables import fetch
+from weft.frontends.tensors.arrays.executables import fetch, replaced
 from weft.frontends.tensors.arrays.options import options
 from weft.frontends.tensors.arrays.registry import expose, method
 from weft.frontends.tensors.arrays.ufuncs import called
@@ -294,6 +294,7 @@ def _arguments(
     if first.kind is first.VAR_POSITIONAL:
         positional.extend(named.pop(first.name, ()))
         own = {}
+    spread = any(one.kind is one.VAR_POSITIONAL and named.get(name) for name, one in own.items())
     for name, one in own.items():
         if one.kind is one.VAR_POSITIONAL:
             if name not in theirs:
@@ -301,15 +302,21 @@ def _arguments(
             positional.extend(named.pop(name, ()))
             continue
         if name in named and one.kind is not one.POSITIONAL_ONLY:
+            if spread and one.kind is one.POSITIONAL_OR_KEYWORD:  # further arguments can only follow positional ones
+                positional.append(named.pop(name))
             continue
         if one.default is one.empty and named and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
             positional.append(named.pop(next(iter(named))))
     out = named.pop("out", None)
     words: dict[str, Any] = {}
+    known: Mapping[str, inspect.Parameter] = _signature(ours).parameters
+    any_word = any(one.kind is one.VAR_KEYWORD for one in known.values())
     for name, value in named.items():
         if theirs[name].kind is inspect.Parameter.VAR_KEYWORD:
-            return None
-        if name in _signature(ours).parameters:
+            if not any_word and not value.keys() <= known.keys():
+                return None
+            words.update(value)
+        elif name in known:
             words[name] = value
         elif name not in _IGNORED and not (value is theirs[name].default or _same(value, theirs[name].default)):
             return None
@@ -326,23 +333,10 @@ def _same(value: Any, default: Any) -> bool:
 def _values(given: Any) -> Any:
     """Return arguments with the values of all arrays in them, computed in one run."""
     found: dict[int, Tensor] = {}
-    _each(given, lambda x: found.setdefault(id(x), x))
+    replaced(given, lambda x: found.setdefault(id(x), x), Tensor)
     if not found:
         return given
     wanted = list(found.values())
     values = fetch(wanted) if len(wanted) > 1 else (wanted[0].fetch(),)
     by_id = dict(zip(found, values, strict=True))
-    return _each(given, lambda x: by_id[id(x)])
-
-
-def _each(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _each(one, change) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_each(one, change) for one in value]
-    if isinstance(value, tuple):
-        parts = [_each(one, change) for one in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return value
+    return replaced(given, lambda x: by_id[id(x)], Tensor)

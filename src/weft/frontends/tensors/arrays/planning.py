@@ -78,7 +78,9 @@ class ComputationPlan(Struct, frozen=True):
 def _tensors(things: Sequence[Any]) -> list[Tensor]:
     listed = list(things[0]) if len(things) == 1 and isinstance(things[0], list | tuple) else list(things)
     if not listed or not all(isinstance(one, Tensor) for one in listed):
-        raise UsageError("there is no array to look at", hint="Give arrays of weft.tensor.")
+        file = next((one for one in listed if isinstance(one, str | os.PathLike)), None)
+        hint = "Give arrays of weft.tensor." if file is None else f"Name the file so: filename={str(file)!r}."
+        raise UsageError("there is no array to look at", hint=hint)
     return listed
 
 

@@ -515,6 +515,10 @@ def to_zarr(
     replace it, or `x` reads it, or it is a group that holds something, or a folder with files that are not Zarr's.
     """
     zarr = needed("zarr")
+    if isinstance(path, Tensor):
+        raise UsageError(
+            f"path is {path!r}", hint="Give the path or the store first, then the array: to_zarr(path, x)."
+        )
     inner = "/".join(part for part in (group, dataset) if part) or None
     if region is not None:
         if overwrite or options:
