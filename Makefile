@@ -7,6 +7,8 @@ BIN := .venv/bin
 FAST_TESTS = $(wildcard tests/unit tests/properties tests/conformance tests/architecture)
 # Two for each core, since many tests wait for processes; each takes 1 GB.
 TESTERS = $(shell $(BIN)/python -c 'import os; print(min(6, 2 * (os.cpu_count() or 1)))')
+# They share the cores: by itself BLAS has a thread for each core in each of them, which turn while they wait.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --max-worker-restart 0
 SOAK_TESTS = $(wildcard tests/properties tests/simulation tests/integration/test_durable.py tests/integration/test_cluster_kills.py \
   tests/unit/tensor/test_sparse.py tests/unit/tensor/test_coordinates.py tests/soak)
 
@@ -28,14 +30,14 @@ demo: .venv ## run the example pipeline
 	$(BIN)/weft logs @last/evaluate -C examples/breast_cancer
 
 test: tools ## the whole test suite
-	$(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(PYTEST) --no-loadscope-reorder
 
 check: tools ## format, lint, types, contracts, fast tests, diagrams: about a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --max-worker-restart 0 -m "not slow" $(FAST_TESTS)
+	HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not slow" $(FAST_TESTS)
 	$(BIN)/python -m weft.testing.states --check
 
 bench: tools ## run every benchmark and write docs/benchmarks.md; after a stop it goes on with the rows that are missing
@@ -67,22 +69,24 @@ python: ## print the interpreter that .venv is made with
 	  "(Debian, Ubuntu: apt-get install python3-venv); name one with: make PYTHON=..." >&2; exit 1; }
 	@echo $(PYTHON)
 
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Modules are compiled when they are first imported: compiling all 14,000 takes longer than what is done with them.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 .venv: .venv/.stamp ## the virtual environment, with Weft and what it needs
 
 tools: .venv/.tools ## what tests and checks need, in the same environment
 
 # No prerequisite on `python`: it is never up to date, and would rebuild the environment each time.
-# Modules are compiled when they are first imported: compiling all of them takes longer than the demo.
 .venv/.stamp: pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory python >/dev/null
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --no-compile -e .
-	@touch $@
+	$(INSTALL) -e '.$(EXTRAS)'
+	@echo '$(EXTRAS)' >$@
 
+# A new environment is made by one run of pip.
+.venv/.tools: EXTRAS := [dev]
 .venv/.tools: .venv/.stamp
-	$(INSTALL) -e '.[dev]'
+	@grep -qF '[dev]' $< || $(INSTALL) -e '.[dev]'
 	@touch $@
 
 .providers/fate-client/.stamp: tests/integration/fate-client.txt

@@ -218,6 +218,7 @@ def test_what_others_have_committed_to_a_database_counts_before_it_is_in_its_fil
             until(lambda: time.time() - log.stat().st_ctime > 0.2, "a time at which the step cannot have written")
             assert result(place) == result(place) == f"{count}\n"
             assert place.ran() == {"a": 1}
+    until(lambda: time.time() - file.stat().st_ctime > 0.2, "a time at which the step cannot have written")
     assert result(place) == result(place) == "2\n"
     assert place.ran() == {"a": 1}
 

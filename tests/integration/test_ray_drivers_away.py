@@ -144,6 +144,11 @@ def check_what_its_process_tells(project):
     assert "interrupted" not in project.command("story", RUN)
 
 
+def driver(project):
+    """Return the name of the driver to which orders go."""
+    return json.loads((project.folder_of() / DRIVER).read_text())["actor"]
+
+
 @pytest.mark.soak
 def test_a_killed_driver_is_replaced_and_goes_on(project, marks):
     begin(project, marks)
@@ -159,7 +164,6 @@ def test_a_killed_driver_is_replaced_and_goes_on(project, marks):
 @pytest.mark.soak
 def test_an_order_goes_to_the_driver_and_the_run_is_resumed_there(project, marks):
     begin(project, marks)
-    until(lambda: project.state() and (project.folder_of() / DRIVER).exists(), "the name of the driver")
     project.command("cancel", RUN)
     until(lambda: project.state() == "terminated", "the end")
     (marks / "go").touch()
@@ -172,7 +176,9 @@ def test_a_run_at_the_cluster_is_suspended_and_goes_on_and_one_step_is_cancelled
     begin(project, marks)
     project.command("suspend", RUN, "--now")
     until(lambda: project.state() == "suspended", "the suspension")
+    former = driver(project)
     project.in_background("resume", RUN)
+    assert driver(project) != former, "orders go to the new driver as soon as it is said that the run goes on"
     until(lambda: (marks / "begun").read_text() == "begun\nbegun\n", "the second start of the step")
     project.command("cancel", f"{RUN}/b")
     until(lambda: project.state() not in ("pending", "running", "terminating"), "the end")

@@ -29,7 +29,7 @@ from weft.backends.ray_places import LOOK_S, waiting_reservations
 from weft.model.clusters import ClusterOptions
 from weft.model.errors import CapacityError, ConflictError, RunCancelledError, WeftError
 from weft.store.folders import safe_open
-from weft.store.state import DRIVER, StateRoot, owned
+from weft.store.state import DRIVER, DRIVER_OF_PROCESS, StateRoot, owned
 from weft.worker.group import ProcessId, is_alive, process_id
 
 NAMESPACE: Final = "weft"
@@ -136,7 +136,10 @@ class DriverActor:
         self._note = Path(request.state, FOLDER, f"{request.name}.json")
         self._started: StartedDriver | None = None
         self._error: WeftError | None = None
+        about = {"actor": request.name, "address": context.gcs_address, "machine": platform.node()}
+        about |= {"client": request.client} if request.client else {}
         self._environ = {**os.environ, **request.environ, ADDRESS: context.gcs_address}
+        self._environ |= {DRIVER_OF_PROCESS: json.dumps(about)}
         self._self: Any = context.current_actor
         self._begun, self._given_up = threading.Event(), False
         self._deaths = 0
@@ -217,9 +220,6 @@ class DriverActor:
             process = DriverProcess(self._started.run, platform.node(), pid, found.start_time if found else "")
             self._note.parent.mkdir(exist_ok=True)
             _write(self._note.parent, self._note.name, process._asdict())
-            about = {"actor": request.name, "address": self._environ[ADDRESS], "machine": platform.node()}
-            about |= {"client": request.client} if request.client else {}
-            _write(folder, DRIVER, about)
         threading.Thread(target=self._watch, args=(folder,), daemon=True).start()
 
     def _watch(self, folder: Path) -> None:

@@ -280,6 +280,8 @@ class ActiveRun:
             self._accepts = True
             if self._at_rest:
                 self._rest()
+        if stack.mirror is not None and stack.mirror.keep:
+            stack.recorder.flush()  # whoever is told that it has begun finds it so at the URL
         return run
 
     def show(self, session: EngineSession) -> Run:

@@ -116,8 +116,7 @@ class RunMirror:
             restore(self._held, earlier, storage)
             self._note(f"{self._folder.name} goes on from {shown(self._url)}, where {earlier[-1].host} has left it")
         self._own(LastOwner(log.token))
-        for gone in (followed_file(self._folder), self._folder / DRIVER):
-            gone.unlink(missing_ok=True)
+        followed_file(self._folder).unlink(missing_ok=True)
         self._thread = threading.Thread(target=self._keep, name=f"mirror of {self._folder.name}", daemon=True)
         self._thread.start()
 
@@ -346,11 +345,15 @@ def check_there(run: str, segments: Sequence[LogSegment]) -> None:
 
 
 def restore(held: RunFolder, segments: Sequence[LogSegment], storage: SharedStorage) -> None:
-    """Bring the folder of a run, and its outputs, to what its log says. ConflictError: see `check_there`."""
+    """Bring the folder of a run, and its outputs, to what its log says. ConflictError: see `check_there`.
+
+    It keeps the note of its own driver.
+    """
     check_there(held.run_id, segments)
     for segment in segments:
         for piece in segment.pieces:
-            apply(held.path, piece)
+            if piece.name != DRIVER:
+                apply(held.path, piece)
     held.describe_again()
     fetch_outputs(held.path, storage)
 

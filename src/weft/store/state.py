@@ -68,6 +68,8 @@ INNER: Final = "steps"
 CONTROL: Final = "control.sock"
 DRIVER: Final = "driver.json"
 """In the folder of a run that a cluster drives: the name of its actor, the address of the cluster, and the machine."""
+DRIVER_OF_PROCESS: Final = "WEFT_DRIVER"
+"""The variable by which an actor gives the content of this file to the process that it starts."""
 FOLLOWED: Final = "followed"
 """In the state folder: a file for each run whose folder follows an owner elsewhere."""
 _MAX_DESCRIPTION: Final = 64 << 20
@@ -261,6 +263,7 @@ class RunFolder:
     def create(cls, root: StateRoot, run_id: str, *, folders: RunFolders | None = None) -> RunFolder:
         """Make and own the folder of a run, or take over the one owned by `folders`.
 
+        The note of an earlier owner's driver is replaced by that of this process, if it has one: orders go there.
         ConflictError: another living process owns it. ForbiddenError, DiskFullError: it cannot be made.
         """
         path = root.folder(run_id)
@@ -273,6 +276,7 @@ class RunFolder:
                 path = folders.state
             for name in ("logs", "outputs"):
                 (path / name).mkdir(mode=0o700, exist_ok=True)
+            _note_driver(path)
         except OSError as error:
             if lock is not None:
                 lock.release()
@@ -357,6 +361,26 @@ class RunFolder:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+_driver: list[str] = []
+
+
+def use_driver(about: str) -> None:
+    """Give the content of `DRIVER` for the runs of this process, and not of its forks."""
+    _driver[:] = [about]
+    os.register_at_fork(after_in_child=_driver.clear)
+
+
+def _note_driver(folder: Path) -> None:
+    if not _driver:
+        (folder / DRIVER).unlink(missing_ok=True)
+        return
+    draft = folder / f".{DRIVER}.{os.getpid()}"
+    draft.unlink(missing_ok=True)
+    with safe_exclusive(draft) as file:
+        file.write(_driver[0].encode())
+    draft.replace(folder / DRIVER)
 
 
 def read_description(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from weft.runs.handing import leave
 from weft.runs.mirroring import RunMirror, adopt
 from weft.store.run_log import FilePiece, RunLog, read_owner, remove_run
 from weft.store.shared import SharedStorage
-from weft.store.state import RunFolder, StateRoot
+from weft.store.state import DRIVER, RunFolder, StateRoot
 
 RUN, KEY = "run-000001", "run-000001-abc"
 
@@ -96,6 +96,20 @@ def test_files_grow_are_replaced_and_are_cut(mirror, held, url, clock, tmp_path,
     draft.rename(folder / "journal")
     mirror.send()
     assert copy(tmp_path, url, clock) == want | {"journal": "a new journal"}
+
+
+def test_a_new_owner_keeps_the_note_of_its_own_driver(mirror, held, url, clock, tmp_path):
+    (held.path / DRIVER).write_text("the former one")
+    mirror.send()
+    assert DRIVER not in copy(tmp_path, url, clock)
+    with RunFolder.create(StateRoot(tmp_path / "b" / ".weft"), RUN) as other:
+        other.describe(name="trial", storage={"url": "", "key": KEY})
+        (other.path / DRIVER).write_text("the new one")
+        clock.time += 1_000
+        taken = RunMirror(other, url, KEY, lambda note: None, clock)
+        taken.open()
+        taken.close()
+        assert (other.path / DRIVER).read_text() == "the new one"
 
 
 def test_nothing_is_written_when_nothing_has_changed(mirror, held, url):

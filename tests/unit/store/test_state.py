@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 
 from weft.model.errors import ConflictError, ForbiddenError, NotFoundError
+from weft.store import state
 from weft.store.folders import RunFolders
 from weft.store.places import identity_of
 from weft.store.state import (
+    DRIVER,
     RunFolder,
     StateRoot,
     find_project,
     list_logs,
     owned,
     read_description,
+    use_driver,
     user_state_folder,
 )
 
@@ -131,6 +134,37 @@ def test_folders_that_the_store_owns_are_taken_over(root, tmp_path):
         assert folder.path == root.folder("run-000001")
         folder.release()
         assert owned(folder.path), "the lock is the store's"
+
+
+def test_orders_go_to_the_driver_of_the_last_owner(root, monkeypatch):
+    monkeypatch.setattr(state, "_driver", [])
+    note = root.folder("run-000001") / DRIVER
+    for driver in ("first", "second"):
+        use_driver(driver)
+        RunFolder.create(root, "run-000001").release()
+        assert note.read_text() == driver
+    state._driver.clear()  # another process, without one
+    RunFolder.create(root, "run-000001").release()
+    assert not note.exists()
+
+
+DRIVEN = """
+import os, sys
+from pathlib import Path
+from weft.store.state import RunFolder, StateRoot, use_driver
+
+use_driver("here")
+child = os.fork()
+RunFolder.create(StateRoot(Path(sys.argv[1])), "of a task" if child == 0 else "of the process")
+if child == 0:
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_fork_of_a_driven_process_has_no_driver(root):
+    subprocess.run([sys.executable, "-c", DRIVEN, root.path], check=True)
+    assert [note.parent.name for note in root.path.rglob(DRIVER)] == ["of the process"]
 
 
 def test_a_description_is_written_once(root):
