@@ -9,8 +9,8 @@ import pytest
 
 from weft.store import codec, recycling, tiers
 from weft.store.blocks import BlockManager
-from weft.store.recycling import FreeFiles
-from weft.store.segments import RECYCLED, SegmentWriter
+from weft.store.recycling import RECYCLED, FreeFiles
+from weft.store.segments import SegmentWriter
 
 MIB = 1 << 20
 
@@ -35,7 +35,7 @@ def kept(place):
 
 
 def test_a_freed_file_is_written_again(place):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
     inode = os.stat(first.location).st_ino
@@ -50,7 +50,7 @@ def test_a_freed_file_is_written_again(place):
 
 
 def test_an_array_that_outlives_its_cell_does_not_change(place, monkeypatch):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
     array = tiers.read_chunk(first)
@@ -67,7 +67,7 @@ def test_an_array_that_outlives_its_cell_does_not_change(place, monkeypatch):
 
 
 def test_a_file_that_is_read_for_a_little_longer_is_written_again(place):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
     inode = os.stat(first.location).st_ino
@@ -83,7 +83,7 @@ def test_a_file_that_is_read_for_a_little_longer_is_written_again(place):
 
 def test_a_writer_looks_at_few_files_in_use(place, monkeypatch):
     monkeypatch.setattr(recycling, "TRIES", 2)
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     refs = [write(writer, number) for number in range(3)]
     arrays = [tiers.read_chunk(ref) for ref in refs[:2]]
@@ -96,7 +96,7 @@ def test_a_writer_looks_at_few_files_in_use(place, monkeypatch):
 
 @pytest.mark.parametrize("count", [90_000, 500_000])
 def test_a_file_of_another_size_is_left(place, count):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     assert free.keep(write(writer, 1).location, 100 * MIB)
     assert (tiers.read_chunk(write(writer, 2, count)) == 2).all()
@@ -105,7 +105,7 @@ def test_a_file_of_another_size_is_left(place, count):
 
 @pytest.mark.parametrize(("count", "limit", "room"), [(100, 10, 10), (200_000, 1, 10), (200_000, 10, 1), (0, 10, 10)])
 def test_what_is_small_or_has_no_room_is_not_kept(place, count, limit, room):
-    free = FreeFiles(str(place / RECYCLED), limit * MIB)
+    free = FreeFiles([str(place)], limit * MIB)
     path = place / "one.chunks"
     path.write_bytes(bytes(8 * count))
     assert not free.keep(str(path), room * MIB)
@@ -113,7 +113,7 @@ def test_what_is_small_or_has_no_room_is_not_kept(place, count, limit, room):
 
 
 def test_what_was_taken_makes_room_for_more(place):
-    free = FreeFiles(str(place / RECYCLED), 2 * MIB)
+    free = FreeFiles([str(place)], 2 * MIB)
     writer = SegmentWriter(place)
     first, second = write(writer, 1), write(writer, 2)
     assert free.keep(first.location, 9 * MIB)
@@ -142,7 +142,7 @@ def test_a_store_keeps_within_its_budget_and_leaves_nothing(place):
 
 
 def test_a_full_disk_gets_back_what_was_kept(place):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     room = 1
 
     def writev(fd, buffers):
@@ -160,7 +160,7 @@ def test_nothing_is_kept_where_leases_tell_nothing(place, monkeypatch):
     recycling.trusted.cache_clear()
     try:
         path = write(SegmentWriter(place), 1).location
-        assert not FreeFiles(str(place / RECYCLED), 100 * MIB).keep(path, 100 * MIB)
+        assert not FreeFiles([str(place)], 100 * MIB).keep(path, 100 * MIB)
         assert os.path.exists(path)
     finally:
         recycling.trusted.cache_clear()
