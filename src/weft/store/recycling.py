@@ -18,7 +18,6 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Final
 
 RECYCLED: Final = "recycled"
@@ -147,9 +146,24 @@ def _alone(fd: int) -> bool:
     return True
 
 
-@cache
+_known: dict[str, bool] = {}
+"""What was found about leases, by folder."""
+
+
 def trusted(folder: str) -> bool:
-    """Whether leases on files in `folder` detect mappings: tried once, on a file of one page."""
+    """Whether leases on files in `folder` detect mappings: tried on a file of one page, until that tells it."""
+    if folder not in _known:
+        found = _detects_mappings(folder)
+        if found is None:
+            return False
+        _known[folder] = found
+    return _known[folder]
+
+
+def _detects_mappings(folder: str) -> bool | None:
+    """Try whether leases detect a mapping. None: there was no lease without one either, which a process that is being
+    started at this moment causes, too: it has a copy of the descriptors.
+    """
     if not hasattr(fcntl, "F_SETLEASE"):
         return False
     path = f"{folder}/lease-{os.getpid()}"
@@ -160,10 +174,11 @@ def trusted(folder: str) -> bool:
             view = mmap.mmap(file.fileno(), mmap.PAGESIZE, prot=mmap.PROT_READ)
         with open(path, "r+b") as file:
             with view:
-                seen = not _alone(file.fileno())
-            return seen and _alone(file.fileno())
+                if _alone(file.fileno()):
+                    return False
+            return True if _alone(file.fileno()) else None
     except OSError:
-        return False
+        return None
     finally:
         with suppress(FileNotFoundError):
             os.unlink(path)

@@ -13,6 +13,7 @@ from weft.store.recycling import RECYCLED, FreeFiles
 from weft.store.segments import SegmentWriter
 
 MIB = 1 << 20
+alone = recycling._alone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leases on files are Linux's")
 
@@ -156,11 +157,20 @@ def test_a_full_disk_gets_back_what_was_kept(place):
 
 
 def test_nothing_is_kept_where_leases_tell_nothing(place, monkeypatch):
+    monkeypatch.setattr(recycling, "_known", {})
     monkeypatch.setattr(recycling, "_alone", lambda fd: True)
-    recycling.trusted.cache_clear()
-    try:
-        path = write(SegmentWriter(place), 1).location
-        assert not FreeFiles([str(place)], 100 * MIB).keep(path, 100 * MIB)
-        assert os.path.exists(path)
-    finally:
-        recycling.trusted.cache_clear()
+    path = write(SegmentWriter(place), 1).location
+    free = FreeFiles([str(place)], 100 * MIB)
+    assert not free.keep(path, 100 * MIB)
+    assert os.path.exists(path)
+
+
+def test_a_process_that_starts_meanwhile_does_not_end_the_keeping(place, monkeypatch):
+    free = FreeFiles([str(place)], 100 * MIB)
+    path = write(SegmentWriter(place), 1).location
+    with monkeypatch.context() as busy:
+        busy.setattr(recycling, "_known", {})
+        busy.setattr(recycling, "_alone", lambda fd: False)  # it has copies of all descriptors
+        assert not free.keep(path, 100 * MIB)
+        busy.setattr(recycling, "_alone", alone)
+        assert free.keep(path, 100 * MIB)
