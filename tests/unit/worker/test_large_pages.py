@@ -38,3 +38,24 @@ def test_another_process_of_the_user_writes_there():
     assert (done.returncode, done.stderr) == (0, "")
     if done.stdout:
         pytest.skip(done.stdout)
+
+
+REFUSED = """
+import errno
+from weft.worker import large_pages
+
+def refuse(libc):
+    raise PermissionError(errno.EPERM, "no namespaces")
+
+large_pages.separate_mounts = refuse
+try:
+    large_pages.file_system(1 << 26)
+except OSError as error:
+    print(error.errno == errno.EPERM)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has them")
+def test_a_system_that_forbids_namespaces_has_none():
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=180)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
