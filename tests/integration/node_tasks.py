@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from weft.store import segments
+
 DEADLINE_S = 180.0
 MIB = 1 << 20
 
@@ -132,7 +134,7 @@ def totals(ctx, inputs):
 
 def bytes_below(folder):
     found = 0
-    for path in Path(folder).glob("*.chunks"):
+    for path in [path for place in segments.folders(folder) for path in Path(place).glob("*.chunks")]:
         with suppress(FileNotFoundError):  # it is being removed
             found += path.stat().st_size
     return found

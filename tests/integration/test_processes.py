@@ -25,6 +25,7 @@ from weft.model.chunks import Tier
 from weft.model.errors import DiskFullError, NotFoundError, ProgramError, RunCancelledError, TaskError
 from weft.model.resources import Resources
 from weft.runtime.session import EngineSession
+from weft.store import segments
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root, user_root
 
@@ -523,6 +524,30 @@ def test_the_nursery_killed_is_started_again(tmp_path):
         assert have_ended(*before.values())
 
 
+def test_large_pages_outlive_the_process_that_made_them(tmp_path):
+    with opened(tmp_path) as session:
+        eventually(lambda: len(session.executor.pids) == 2)
+        executor = session.executor
+        executor._kill(executor._conns[0], "so that the nursery has answered all before")
+        eventually(lambda: sorted(executor.pids) == [1, 2])
+        folder = segments.folders(executor._shm)[1]
+        if not os.path.islink(folder):
+            pytest.skip("this system allows no file system with large pages")
+        g = Graph("pages")
+        sizes = (3 * MIB // 8, MIB // 8)
+        made = g.map(ones, sizes).keep()
+        results = session.run(g)
+        cells = session._jobs[results._run.id].backend.columns[made.id].values
+        assert [os.path.dirname(cell.location) == folder for cell in cells] == [True, False]
+        before = set(executor.pids)
+        os.kill(executor._nursery.process.pid, signal.SIGKILL)
+        eventually(lambda: len(executor.pids) == 2 and not before & set(executor.pids))
+        after = Graph("after")
+        again = after.add(total, gather(after.map(ones, sizes)))
+        assert session.run(after).value(again) == sum(sizes)
+        assert [array.sum() for array in results[made]] == list(sizes)
+
+
 def test_a_task_that_hangs_is_killed_at_its_timeout(tmp_path):
     with opened(tmp_path, grace_s=0.1) as session:
         g = Graph("hangs")
@@ -608,6 +633,7 @@ import numpy as np
 from weft.backends.processes import Processes
 from weft.graph.builder import Graph, gather
 from weft.runtime.session import EngineSession
+from weft.store import segments
 from weft.store.folders import RunFolders, shm_root
 from weft.store.blocks import BlockManager
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +25,11 @@ from weft.graph.logical import OnFailure, Retry, Storage
 from weft.model.errors import NotFoundError, TaskError
 from weft.model.resources import Resources
 from weft.runtime.session import EngineSession
+from weft.store import segments
 from weft.store.blocks import BlockManager
 from weft.store.folders import RunFolders, shm_root
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from weft.runtime.run import Results, Run
 
 TIMEOUT_S = 180.0
@@ -64,7 +64,9 @@ def opened(
             assert store.stats().pinned_chunks == 0
             assert store.stats().disk == 0
             assert store.stats().shm == 0
-            assert {path.name for path in run.shm.iterdir()} <= {"owner.lock", "recycled"}
+            folders = [Path(folder) for folder in segments.folders(run.shm)]
+            left = {path.name for folder in folders if folder.is_dir() for path in folder.iterdir()}
+            assert left <= {"owner.lock", "recycled", segments.LARGE}
             assert list(run.spill.iterdir()) == []
 
 

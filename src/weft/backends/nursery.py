@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from weft.worker.channel import END, KILL, START, Channel, FrameDecoder
+from weft.worker.channel import END, KILL, LARGE_PAGES, START, Channel, FrameDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,13 +53,17 @@ class Nursery:
         """End a worker. The nursery is its parent, so that a reused process id is never hit."""
         self._send((KILL, number))
 
+    def ask_for_large_pages(self, nbytes: int) -> None:
+        """Have it make a file system with large pages for `nbytes`; `LARGE_PAGES` follows if that is possible."""
+        self._send((LARGE_PAGES, nbytes))
+
     def _send(self, message: tuple[Any, ...], fds: tuple[int, ...] = ()) -> None:
         with suppress(OSError):  # it is dead, which the other direction reports
             self._channel.send(message, fds)
 
     def notes(self) -> list[Any] | None:
-        """Return the reports of births and exits: (BORN, number, process id) or (ENDED, number, status). None: the
-        nursery is dead.
+        """Return the reports of births and exits: (BORN, number, process id), (ENDED, number, status) or
+        (LARGE_PAGES, 0, its descriptor of the file system). None: the nursery is dead.
         """
         try:
             data = self.control.recv(_READ)

@@ -45,7 +45,8 @@ from weft.model.chunks import ChunkRef
 from weft.model.errors import CapacityError, RunCancelledError
 from weft.store import serializers
 from weft.store.codec import to_pickle
-from weft.store.segments import SegmentWriter
+from weft.store.folders import SHARED_MEMORY
+from weft.store.segments import LargePages, SegmentWriter
 from weft.worker import own_modules
 from weft.worker.channel import (
     ASK,
@@ -54,6 +55,7 @@ from weft.worker.channel import (
     EMIT,
     FORGET,
     HELLO,
+    LARGE_PAGES,
     LEASE,
     MODULES,
     PATHS,
@@ -130,6 +132,7 @@ class Processes(LocalBackend):
         self._shm = str(shm)
         self._spill = "" if spill is None else str(spill)
         self._writer = SegmentWriter(self._shm, prefix="sent-", fallback=spill)
+        self._large_pages = LargePages(self._shm)
         self._heartbeats = Heartbeats(frozen_s)
         self._credentials = credentials
         self._worker_memory = worker_memory
@@ -168,6 +171,9 @@ class Processes(LocalBackend):
         nursery = self._start_nursery()
         for number in range(self._first):
             self._start_worker(nursery, number)
+        if self._shm.startswith(f"{SHARED_MEMORY}/"):  # else it is a folder on disk, for want of memory
+            room = os.statvfs(self._shm)
+            nursery.ask_for_large_pages(room.f_blocks * room.f_frsize)
         self._driver.start()
 
     def open_job(self, job: Job) -> None:
@@ -308,6 +314,7 @@ class Processes(LocalBackend):
         if self._driver.is_alive() and self._driver is not threading.current_thread():
             self._driver.join(timeout=CLOSING_S)
         self._end_nursery()
+        self._large_pages.close()
         for conn in self._conns.values():
             conn.close()
         self._conns.clear()
@@ -609,6 +616,9 @@ class Processes(LocalBackend):
             self._nursery_lost(nursery)
             return
         for kind, number, about in notes:
+            if kind == LARGE_PAGES:
+                self._large_pages.use(nursery.process.pid, about)
+                continue
             conn = self._conns.get(number)
             if conn is None:
                 continue

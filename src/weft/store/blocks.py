@@ -72,7 +72,7 @@ class BlockManager:
         ceiling: int | None = None,
     ) -> None:
         budget = default_budget(shm) if budget is None else budget
-        recycled = FreeFiles(f"{shm}/{segments.RECYCLED}", budget // _RECYCLED_SHARE) if shm else None
+        recycled = FreeFiles(segments.folders(shm), budget // _RECYCLED_SHARE) if shm else None
         self._spill = None if spill is None else tiers.as_tier(spill)
         disk = self._spill if overflow is None else tiers.as_tier(overflow)
         if disk is not None and self._spill is not None and disk.root == self._spill.root:

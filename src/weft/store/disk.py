@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 OWN_FILE: Final = 1 << 20
 """A chunk of this many bytes or more has a file of its own, which is freed as a whole."""
 
+LARGE_FILE: Final = 2 << 20
+"""A file of this many bytes or more has a page of this size."""
+
 WriteV = Callable[[int, Sequence[bytes | memoryview]], int]
 """`os.writev`, or a stand-in that fails like a bad disk."""
 
+_PARTIAL: Final = ".part"
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _IOV_MAX: Final = 512
 _BATCH: Final = 4 << 20
 _GONE: Final = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
@@ -39,8 +44,9 @@ _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class ChunkFiles:
     """Chunks in files of one folder, a `TierStore`; safe for any thread, and for processes with folders in common.
 
-    `tier` is the tier of the refs. `prefix` starts every file name and identifies the writer. `recycled` is a folder
-    with files to be written anew (`weft.store.recycling`). `durable` syncs file and folder before a ref is returned.
+    `tier` is the tier of the refs. `prefix` starts every file name and identifies the writer. `large` is a
+    folder with large pages, which has the large files while it is there. `recycle` writes to kept files
+    (`weft.store.recycling`). `durable` syncs file and folder before a ref is returned.
     """
 
     def __init__(
@@ -49,14 +55,16 @@ class ChunkFiles:
         *,
         tier: Tier = Tier.DISK,
         prefix: str = "",
-        recycled: str = "",
+        large: str = "",
+        recycle: bool = False,
         durable: bool = False,
         writev: WriteV = os.writev,
     ) -> None:
         self.folder = str(folder)
         self.tier = tier
         self.prefix = prefix
-        self._recycled = recycled
+        self._large = large
+        self._recycle = recycle
         self._durable = durable
         self._writev = writev
         self._count = itertools.count()
@@ -69,10 +77,6 @@ class ChunkFiles:
         """See `TierStore.root`."""
         return f"{self.folder}/"
 
-    def new_path(self) -> str:
-        """Return a fresh path."""
-        return f"{self.folder}/{self.prefix}{os.getpid()}-{self._token}-{next(self._count)}.chunks"
-
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
         """Write chunks, all or none; refs come in the same order.
 
@@ -82,8 +86,7 @@ class ChunkFiles:
         done: list[str] = []
         try:
             for group in grouped(chunks):
-                path = self.new_path()
-                offsets = self._write_file(path, [chunks[i] for i in group])
+                path, offsets = self._write_file([chunks[i] for i in group])
                 done.append(path)
                 for i, offset in zip(group, offsets, strict=True):
                     refs[i] = chunks[i].ref(self.tier, path, offset)
@@ -96,16 +99,14 @@ class ChunkFiles:
             raise
         return [ref for ref in refs if ref is not None]
 
-    def _write_file(self, path: str, chunks: list[Encoded]) -> list[int]:
+    def _write_file(self, chunks: list[Encoded]) -> tuple[str, list[int]]:
         at = 0
         offsets: list[int] = []
         for chunk in chunks:
             offsets.append(codec.align(at, chunk.nbytes))
             at = offsets[-1] + chunk.nbytes
-        partial = path + ".part"
-        fd = recycling.take(self._recycled, at, partial) if self._recycled else -1
-        if fd < 0:
-            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        path, fd = self._open(at)
+        partial = path + _PARTIAL
         try:
             try:
                 self._write_all(fd, _laid_out(chunks, offsets))
@@ -117,7 +118,23 @@ class ChunkFiles:
         except BaseException:
             remove([partial])
             raise
-        return offsets
+        return path, offsets
+
+    def _open(self, nbytes: int) -> tuple[str, int]:
+        """Return the path of a file that is to have so many bytes, and its descriptor under the partial name."""
+        name = f"{self.prefix}{os.getpid()}-{self._token}-{next(self._count)}.chunks"
+        if self._large and nbytes >= LARGE_FILE:
+            path = f"{self._large}/{name}"
+            with suppress(OSError):  # this session has no such folder
+                fd = self._new(nbytes, path)
+                os.ftruncate(fd, nbytes)  # kernels before 6.14 give large pages only below the end of the file
+                return path, fd
+        path = f"{self.folder}/{name}"
+        return path, self._new(nbytes, path)
+
+    def _new(self, nbytes: int, path: str) -> int:
+        fd = recycling.take(nbytes, path + _PARTIAL) if self._recycle else -1
+        return os.open(path + _PARTIAL, _NEW, 0o600) if fd < 0 else fd
 
     def _write_all(self, fd: int, pieces: Iterator[bytes | memoryview]) -> None:
         for batch in _batches(pieces):
@@ -306,7 +323,7 @@ def sweep(prefix: str, known: Container[str]) -> int:
     """Remove the chunk files whose path begins with `prefix`, except the `known` ones; return their number."""
     folder, name = os.path.split(prefix)
     entries = os.scandir(folder) if os.path.isdir(folder) else ()
-    found = [e.path for e in entries if e.name.startswith(name) and e.name.endswith((".chunks", ".part"))]
+    found = [e.path for e in entries if e.name.startswith(name) and e.name.endswith((".chunks", _PARTIAL))]
     left = [path for path in found if path not in known]
     remove(left)
     return len(left)

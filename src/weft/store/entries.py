@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from weft.model.errors import ConflictError, NotFoundError, UsageError
 from weft.store.database import DAMAGED, DAMAGED_END, Connection, Database, obstacle
@@ -66,6 +67,18 @@ _SCHEMA: Final = (
 _ENTRY: Final = "key, store, pipeline, step, run, started, completed, expires, used, size, pinned, leaves, outputs"
 _ENTRY_COLUMNS: Final = tuple(_ENTRY.split(", "))
 _CLAIM: Final = "key, epoch, owner, run, step, task, host, pid, since, lease_until, leaves"
+_CLAIM_COLUMNS: Final = tuple(_CLAIM.split(", "))
+
+
+def _put(table: str, columns: Sequence[str]) -> str:
+    """Return the statement that puts a row into a table, in place of the row with the same key."""
+    others = ", ".join(f"{name} = excluded.{name}" for name in columns if name != "key")
+    values = ", ".join(f":{name}" for name in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) ON CONFLICT (key) DO UPDATE SET {others}"
+
+
+_PUT_ENTRY: Final = _put("entries", _ENTRY_COLUMNS)
+_PUT_CLAIM: Final = _put("claims", _CLAIM_COLUMNS)
 
 
 class CachedOutput(Struct, frozen=True):
@@ -486,11 +499,10 @@ class CacheIndex:
         with self.database.write() as db:
             self._write_noted(db, claim.since)
             epoch = int(db.rows("UPDATE epochs SET value = value + 1 WHERE name = 'claim' RETURNING value")[0][0])
-            values = {name: getattr(claim, name) for name in _CLAIM.split(", ")}
-            values |= {"epoch": epoch, "owner": self.owner, "leaves": json.dumps(dict(claim.leaves))}
-            names = ", ".join(f":{name}" for name in values)
-            db.run(f"INSERT INTO claims ({_CLAIM}) VALUES ({names}) {_replacing(_CLAIM)}", values)
-        return _claim([values[name] for name in _CLAIM.split(", ")])
+            claim = replace(claim, epoch=epoch, owner=self.owner)
+            values = {name: getattr(claim, name) for name in _CLAIM_COLUMNS}
+            db.run(_PUT_CLAIM, values | {"leaves": json.dumps(dict(claim.leaves))})
+        return claim
 
     def claimed(self, key: str) -> Claim | None:
         """Return the last recorded claim on the result of this key."""
@@ -539,8 +551,7 @@ class CacheIndex:
                     }
                 ),
             }
-            names = ", ".join(f":{name}" for name in values)
-            db.run(f"INSERT INTO entries ({_ENTRY}) VALUES ({names}) {_replacing(_ENTRY)}", values)
+            db.run(_PUT_ENTRY, values)
             db.run("DELETE FROM uses WHERE key = :key", {"key": entry.key})
         return True
 
@@ -551,7 +562,7 @@ class CacheIndex:
 
 
 def _claim(row: Sequence[Any]) -> Claim:
-    found = dict(zip(_CLAIM.split(", "), row, strict=True))
+    found = dict(zip(_CLAIM_COLUMNS, row, strict=True))
     return Claim(**{**found, "leaves": json.loads(found["leaves"])})
 
 
@@ -561,12 +572,6 @@ def _note_stores(db: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     db.many(
         "INSERT INTO stores (store) SELECT store FROM entries WHERE key = :key ON CONFLICT (store) DO NOTHING", rows
     )
-
-
-def _replacing(columns: str) -> str:
-    """Return the end of an INSERT that replaces the row with the same key."""
-    others = [name for name in columns.split(", ") if name != "key"]
-    return f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
 
 
 def _names(values: Iterable[str]) -> str:

@@ -31,6 +31,8 @@ URL_FILE: Final = "spill.url"
 """The file in the state folder of a run with the URL of its objects, if it spills to a URL."""
 _TRASH: Final = ".trash-"
 _RUN_ID: Final = late_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+SHARED_MEMORY: Final = Path("/dev/shm")
+"""The folder of the system for shared memory."""
 _SHM_ENOUGH: Final = 256 << 20
 _TRIES: Final = 200
 _ASKED: Final = 20
@@ -168,11 +170,10 @@ def shm_root() -> Path:
 
     That one is a folder of its own: a sweep of it must not meet the state of runs.
     """
-    root = Path("/dev/shm")
     with suppress(OSError):
-        found = os.statvfs(root)
-        if os.access(root, os.W_OK) and found.f_bavail * found.f_frsize >= _SHM_ENOUGH:
-            return root
+        found = os.statvfs(SHARED_MEMORY)
+        if os.access(SHARED_MEMORY, os.W_OK) and found.f_bavail * found.f_frsize >= _SHM_ENOUGH:
+            return SHARED_MEMORY
     return temporary_root("shared")
 
 

@@ -44,6 +44,7 @@ from weft.store.alike_names import (
 )
 from weft.store.digests import ABSENT, DIGEST, LEFT_OUT, Digester
 from weft.store.places import is_claimed, judged_path, project_around
+from weft.store.variables import variables_here
 
 READ: Final = "read "
 LINK: Final = "link "
@@ -329,7 +330,7 @@ def is_of_weft(path: str) -> bool:
 
 def set_leaf(environ: Mapping[str, str], root: str) -> dict[str, str]:
     """Return the leaf of the variables that may name something in the project, by which `newly_set` tells others."""
-    return {SET: " ".join(sorted({name for name, place in _named_places(environ, root) if _is_path(place, root)}))}
+    return {SET: " ".join(sorted({name for name, _ in _named_places(environ, root, _is_path)}))}
 
 
 def newly_set(leaves: Mapping[str, str], root: str, now_ns: int) -> dict[str, str]:
@@ -352,13 +353,18 @@ def newly_set(leaves: Mapping[str, str], root: str, now_ns: int) -> dict[str, st
     }
 
 
-def _named_places(environ: Mapping[str, str], root: str) -> Iterator[tuple[str, str]]:
-    """Yield the variables that may name a place in the project that counts, with the place."""
+def _named_places(
+    environ: Mapping[str, str], root: str, may_be: Callable[[str, str], bool]
+) -> Iterator[tuple[str, str]]:
+    """Yield the variables that may name a place in the project that counts, with the place.
+
+    Most of their values are words: they are no places by `may_be`, which is asked with a place and the project.
+    """
     own = _Place(root)
     for name, value in environ.items():
         if name.isidentifier() and name not in _OF_SESSIONS and not is_of_machine(name):
             for place in _places(value, root):
-                if place.startswith(f"{root}/") and own.counts(place):
+                if place.startswith(f"{root}/") and may_be(place, root) and own.counts(place):
                     yield name, place
 
 
@@ -368,7 +374,12 @@ def _is_path(place: str, root: str) -> bool:
     return "/" in name or "." in name or os.path.lexists(place)
 
 
-_named_before: tuple[object, str, int, list[tuple[str, str]]] = {}, "", 0, []
+def _begins_there(place: str, root: str) -> bool:
+    """Whether the first folder of a place in the project is there."""
+    return os.path.lexists(os.path.join(root, place[len(root) + 1 :].partition("/")[0]))
+
+
+_named_before: tuple[Mapping[str, str] | None, str, int, list[tuple[str, str]]] = None, "", 0, []
 
 
 def _named_now(root: str, now_ns: int) -> list[tuple[str, str]]:
@@ -377,18 +388,14 @@ def _named_now(root: str, now_ns: int) -> list[tuple[str, str]]:
     They are found again only after a change of the variables, or of the names in the project's folder.
     """
     global _named_before
-    environ = dict(getattr(os.environ, "_data", {}))  # raw, because decoding all of it takes 30 us
+    environ = variables_here()
     try:
         changed = os.stat(root).st_mtime_ns
     except OSError:
         return []
-    if environ and (environ, root, changed) == _named_before[:3]:
+    if environ is _named_before[0] and (root, changed) == _named_before[1:3]:
         return _named_before[3]
-    found = [
-        (name, place)
-        for name, place in _named_places(os.environ, root)
-        if os.path.lexists(os.path.join(root, place[len(root) + 1 :].partition("/")[0]))
-    ]
+    found = list(_named_places(environ, root, _begins_there))
     if now_ns - changed > TICK_S * 1e9:  # else it may change again at the same time
         _named_before = environ, root, changed, found
     return found
@@ -425,13 +432,16 @@ def _left(
     Without them its result would only be a part of what it did. Logs do not count, and files that it changed or added
     to only by being there: several steps do that, and each would spoil the results of the others.
     """
-    leaves = {}
+    leaves: dict[str, str] = {}
     made = set(opened.made)
+    others = sorted(path for path in made.union(opened.written) if not _is_covered(path, covered))
+    if not others:
+        return leaves
     project = place.project
     whole = _Place(project)
-    for path in sorted(made.union(opened.written)):
+    for path in others:
         inside = path.startswith(f"{project}/")
-        if not (inside or is_claimed(path)) or not whole.counts(path, covered) or whole.hides(path):
+        if not (inside or is_claimed(path)) or not whole.counts(path) or whole.hides(path):
             continue
         if _is_log(path[len(project) :] if inside else judged_path(path)):
             continue
@@ -634,7 +644,7 @@ class _Place:
 
     def counts(self, path: str, covered: Iterable[str] = ()) -> bool:
         """Whether a file may be an input by its place; none at or below `covered` paths may."""
-        if any(path == one or path.startswith(f"{one}/") for one in covered) or is_of_weft(path):
+        if _is_covered(path, covered) or is_of_weft(path):
             return False
         top = self._top(path)
         folder = _folder(path, top)
@@ -651,6 +661,11 @@ class _Place:
         if f"{path}/".startswith(f"{self.root}/"):
             return self.root
         return self.project if _HIDDEN in os.path.dirname(path) and path.startswith(f"{self.project}/") else ""
+
+
+def _is_covered(path: str, covered: Iterable[str]) -> bool:
+    """Whether a path is one of those `covered`, or lies below one."""
+    return any(path == one or path.startswith(f"{one}/") for one in covered)
 
 
 def _folder(path: str, top: str) -> str:

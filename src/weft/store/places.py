@@ -68,13 +68,15 @@ def project_of(state: Path) -> Path:
 
 def project_around(folder: Path) -> Path:
     """Return the nearest folder with `.git` or `weft.toml` at or above one, or the folder itself."""
-    return next((place for place in (folder, *folders_above(folder)) if is_marked(place)), folder)
+    *_, top = folder, *folders_above(folder)  # all below it have no mark
+    return top if is_marked(top) else folder
 
 
 def folders_above(folder: Path) -> Iterator[Path]:
     """Yield the nearest folders above one that may belong to its project, the nearest first."""
+    home = Path.home()
     for above in list(folder.parents)[:_MOST_PARENTS]:
-        if is_marked(folder) or above == Path(above.anchor) or above == Path.home():
+        if above in (home, above.parent) or is_marked(folder):
             return
         yield above
         folder = above
@@ -82,7 +84,7 @@ def folders_above(folder: Path) -> Iterator[Path]:
 
 def is_marked(folder: Path) -> bool:
     """Whether a folder is the top of a project."""
-    return any((folder / name).exists() for name in _MARKS)
+    return any(os.path.exists(os.path.join(folder, name)) for name in _MARKS)
 
 
 class StatePaths:

@@ -1,8 +1,8 @@
 """Files of freed segments, kept to be written again.
 
 Half of the cost of a chunk on its way into shared memory is the allocation of its pages by the kernel, page by page,
-and their release. So a large file without chunks moves into one folder instead of being removed, and the next writer of
-a chunk of about that size takes it from there; a rename does both, hence two writers never get the same.
+and their release. So a large file without chunks moves into a folder beside it instead of being removed, and the next
+writer of a chunk of about that size takes it from there; a rename does both, hence two writers never get the same.
 
 An array may outlive the cell that it was read from, and must not change then. The kernel detects such arrays: a write
 lease on a file is refused while any other open file description exists, and every mapping keeps one (fcntl(2),
@@ -16,10 +16,12 @@ import itertools
 import mmap
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Final
 
+RECYCLED: Final = "recycled"
+"""The folder beside the files with those that are kept."""
 SMALLEST: Final = 1 << 20
 """Files of fewer bytes are not worth keeping."""
 LOOKS: Final = 32
@@ -29,11 +31,10 @@ TRIES: Final = 8
 
 
 class FreeFiles:
-    """The kept files in `folder`, at most `limit` bytes; for the process that frees chunks. Safe for any thread."""
+    """The kept files of some folders, at most `limit` bytes; for the process that frees chunks. Safe for any thread."""
 
-    def __init__(self, folder: str, limit: int) -> None:
-        self.folder = folder
-        self.parent = f"{os.path.dirname(folder)}/"
+    def __init__(self, folders: Sequence[str], limit: int) -> None:
+        self.folders = folders
         self.limit = limit
         self._names = itertools.count()
         self._lock = threading.Lock()
@@ -45,15 +46,16 @@ class FreeFiles:
         room = min(room, self.limit)
         with suppress(OSError), self._lock:
             nbytes = os.stat(path).st_size
-            if not SMALLEST <= nbytes <= room or not trusted(os.path.dirname(path)):
+            parent = os.path.dirname(path)
+            if parent not in self.folders or not SMALLEST <= nbytes <= room or not trusted(parent):
                 return False
             if self.kept + nbytes > room:
-                self.kept = sum(size for size, _, _ in _listed(self.folder))
+                self.kept = sum(size for size, _, _ in _listed(self.folders))
                 if self.kept + nbytes > room:
                     return False
-            if not self.kept:
-                os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            os.rename(path, f"{self.folder}/{nbytes}-{next(self._names)}-0")
+            with suppress(FileExistsError):
+                os.mkdir(f"{parent}/{RECYCLED}", mode=0o700)
+            os.rename(path, f"{parent}/{RECYCLED}/{nbytes}-{next(self._names)}-0")
             self.kept += nbytes
             return True
         return False
@@ -63,7 +65,7 @@ class FreeFiles:
         if self.kept <= room:
             return
         with self._lock:
-            found = sorted(_listed(self.folder))
+            found = sorted(_listed(self.folders))
             self.kept = sum(size for size, _, _ in found)
             while found and self.kept > max(0, room):
                 size, _, path = found.pop()
@@ -72,24 +74,26 @@ class FreeFiles:
                 self.kept -= size
 
     def close(self) -> None:
-        """Remove all kept files, and the folder."""
+        """Remove all kept files."""
         self.shrink(0)
-        with suppress(OSError):
-            os.rmdir(self.folder)
+        for folder in self.folders:
+            with suppress(OSError):
+                os.rmdir(f"{folder}/{RECYCLED}")
 
 
-def _listed(folder: str) -> list[tuple[int, int, str]]:
+def _listed(folders: Sequence[str]) -> list[tuple[int, int, str]]:
     """Return size, number and path of every file that is kept; the numbers are in the order of time."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    rows = [(name.split("-"), f"{folder}/{name}") for name in names]
-    return [(int(size), int(number), path) for (size, number, _), path in rows]
+    rows = []
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            for name in os.listdir(f"{folder}/{RECYCLED}"):
+                size, number, _ = name.split("-")
+                rows.append((int(size), int(number), f"{folder}/{RECYCLED}/{name}"))
+    return rows
 
 
-def take(folder: str, nbytes: int, path: str) -> int:
-    """Move a kept file of about `nbytes` to `path` and return it open for writing; -1 if there is none.
+def take(nbytes: int, path: str) -> int:
+    """Move a kept file of about `nbytes` of its folder to `path` and return it open for writing; -1 if there is none.
 
     A file in use goes back, since its last reader may be about to unmap it. After `LOOKS` times it is removed, so that
     its pages are freed with the last array that views them.
@@ -97,7 +101,9 @@ def take(folder: str, nbytes: int, path: str) -> int:
     if nbytes < SMALLEST:
         return -1
     in_use = 0
-    near = [(abs(row[0] - nbytes), *row) for row in _listed(folder) if nbytes <= 2 * row[0] <= 4 * nbytes]
+    near = [
+        (abs(row[0] - nbytes), *row) for row in _listed((os.path.dirname(path),)) if nbytes <= 2 * row[0] <= 4 * nbytes
+    ]
     for _, size, _, kept in sorted(near):  # files kept for long first: their readers have left
         try:
             os.rename(kept, path)
@@ -121,9 +127,9 @@ def take(folder: str, nbytes: int, path: str) -> int:
     return -1
 
 
-def clear(folder: str) -> bool:
-    """Return all pages to the kernel. Return whether there were any."""
-    found = _listed(folder)
+def clear(folders: Sequence[str]) -> bool:
+    """Return all pages of kept files to the kernel. Return whether there were any."""
+    found = _listed(folders)
     for _, _, path in found:
         with suppress(FileNotFoundError):
             os.unlink(path)
@@ -140,9 +146,24 @@ def _alone(fd: int) -> bool:
     return True
 
 
-@cache
+_known: dict[str, bool] = {}
+"""What was found about leases, by folder."""
+
+
 def trusted(folder: str) -> bool:
-    """Whether leases on files in `folder` detect mappings: tried once, on a file of one page."""
+    """Whether leases on files in `folder` detect mappings: tried on a file of one page, until that tells it."""
+    if folder not in _known:
+        found = _detects_mappings(folder)
+        if found is None:
+            return False
+        _known[folder] = found
+    return _known[folder]
+
+
+def _detects_mappings(folder: str) -> bool | None:
+    """Try whether leases detect a mapping. None: there was no lease without one either, which a process that is being
+    started at this moment causes, too: it has a copy of the descriptors.
+    """
     if not hasattr(fcntl, "F_SETLEASE"):
         return False
     path = f"{folder}/lease-{os.getpid()}"
@@ -153,10 +174,11 @@ def trusted(folder: str) -> bool:
             view = mmap.mmap(file.fileno(), mmap.PAGESIZE, prot=mmap.PROT_READ)
         with open(path, "r+b") as file:
             with view:
-                seen = not _alone(file.fileno())
-            return seen and _alone(file.fileno())
+                if _alone(file.fileno()):
+                    return False
+            return True if _alone(file.fileno()) else None
     except OSError:
-        return False
+        return None
     finally:
         with suppress(FileNotFoundError):
             os.unlink(path)

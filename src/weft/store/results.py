@@ -41,6 +41,7 @@ from weft.store.opened import (
     set_leaf,
 )
 from weft.store.unset_variables import unset_leaf
+from weft.store.variables import variables_here
 
 KEY_VERSION: Final = 1
 CONTENT: Final = "content"
@@ -473,19 +474,20 @@ class ResultCache:
             return f"what it reads changed while it ran: {self.differences(claim.leaves, now.leaves)[0]}"
         opened: dict[str, str] = {}
         if recipe.opened is not None:
+            environ = variables_here()
             places = [*recipe.outputs.values(), *(path for _, path in recipe.scopes)]
             places += [path for paths in recipe.inputs.values() for path in paths]
             declared = {
                 name.partition(" ")[2] for name in recipe.static if name.startswith(("environment ", "secret "))
             }
             opened, reason = opened_leaves(
-                recipe.opened, recipe.root, places, started, self._digester(), os.environ, declared
+                recipe.opened, recipe.root, places, started, self._digester(), environ, declared
             )
             if reason:
                 return reason
-            opened |= set_leaf(os.environ, recipe.root)
+            opened |= set_leaf(environ, recipe.root)
             texts = [text for name, text in recipe.static.items() if name.startswith(_TEXTS)]
-            opened |= unset_leaf(texts, recipe.opened.read, os.environ, declared)
+            opened |= unset_leaf(texts, recipe.opened.read, environ, declared)
         store = self.content(recipe.store)
         with store.lock():
             outputs: dict[str, CachedOutput] = {}

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from weft.store.codec import Encoded
 
-RECYCLED: Final = "recycled"
-"""The folder beside the segments with files of freed ones."""
+LARGE: Final = "large"
+"""The link beside the segments to a file system with large pages, where the system allows one."""
 
 INLINE_MAX: Final = 512
 """Chunks up to this many bytes travel inside their refs."""
@@ -45,8 +45,10 @@ class SegmentWriter:
         fallback: Path | str | None = None,
         writev: WriteV = os.writev,
     ) -> None:
-        self._recycled = f"{folder}/{RECYCLED}"
-        self._files = ChunkFiles(folder, tier=Tier.SHM, prefix=prefix, recycled=self._recycled, writev=writev)
+        self._folders = folders(folder)
+        self._files = ChunkFiles(
+            folder, tier=Tier.SHM, prefix=prefix, large=self._folders[1], recycle=True, writev=writev
+        )
         self._fallback = None if fallback is None else ChunkFiles(fallback, prefix=prefix)
 
     def write(self, chunks: Sequence[Encoded]) -> list[ChunkRef]:
@@ -57,7 +59,7 @@ class SegmentWriter:
         try:
             return self._files.write(chunks)
         except DiskFullError:
-            if recycling.clear(self._recycled):
+            if recycling.clear(self._folders):
                 with suppress(DiskFullError):
                     return self._files.write(chunks)
             if self._fallback is None:
@@ -67,6 +69,37 @@ class SegmentWriter:
     def delete(self, refs: Iterable[ChunkRef]) -> None:
         """Remove the files of chunks written by this writer, or by another writer in the same folders."""
         disk.remove(ref.location for ref in refs)
+
+
+def folders(folder: Path | str) -> tuple[str, str]:
+    """Return the folders of the segments in a run's folder: it itself, and the one with large pages."""
+    return str(folder), f"{folder}/{LARGE}"
+
+
+class LargePages:
+    """The file system with large pages beside the segments in `folder`: there from the call of `use` to `close`.
+
+    Its memory is free again when the last file and the last mapping of it are gone, even if this process is killed.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._link = folders(folder)[1]
+        self._fd = -1
+
+    def use(self, process: int, descriptor: int) -> None:
+        """Use the one that a process of this user has open. One that it may not share is left alone."""
+        own = f"/proc/{os.getpid()}/fd"
+        with suppress(OSError):
+            if self._fd < 0 and os.stat(own).st_uid == os.geteuid():  # else the kernel hides this process from others
+                self._fd = os.open(f"/proc/{process}/fd/{descriptor}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                os.symlink(f"{own}/{self._fd}", self._link)
+
+    def close(self) -> None:
+        """Let it go. A second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            disk.remove([self._link])
+            os.close(fd)
 
 
 # ---------------------------------------------------------------------------------------------------------- mappings

@@ -88,6 +88,7 @@ class SharedMemoryTier:
         fallback: Path | str | None = None,
     ) -> None:
         self.root = f"{folder}/"
+        self._folders = segments.folders(folder)
         self._writer = SegmentWriter(folder, prefix="store-", fallback=fallback)
         self._recycled = recycled
         self._room = room
@@ -116,7 +117,7 @@ class SharedMemoryTier:
 
     def sweep(self, prefix: str, known: Container[str]) -> int:
         """See `TierStore.sweep`."""
-        return disk.sweep(self.root + prefix, known)
+        return sum(disk.sweep(f"{folder}/{prefix}", known) for folder in self._folders)
 
     def close(self) -> None:
         """See `TierStore.close`."""

@@ -29,8 +29,8 @@ module search paths; serializers of types; forget the modules of the user.
 """
 HELLO, STARTED, PROGRESS, DONE, EMIT, ROWS, ASK, STREAM, STREAM_END = range(9)
 """Messages of a worker."""
-START, KILL, END, BORN, ENDED = range(5)
-"""Messages between the backend and the nursery, which forks the workers."""
+START, KILL, END, LARGE_PAGES, BORN, ENDED = range(6)
+"""Messages between the backend and the nursery, which forks the workers; it answers `LARGE_PAGES`."""
 
 _HEAD: Final = struct.Struct("<IB")
 _PLAIN, _FILE = 0, 1

@@ -68,7 +68,7 @@ def enter(
         raise MountError(b"namespace", errno.ENOSYS)
     libc = ctypes.CDLL(None, use_errno=True)
     if separate:
-        _separate(libc)
+        separate_mounts(libc)
     stage = b""
     try:
         for folder in copies:
@@ -116,8 +116,11 @@ def _clone(libc: ctypes.CDLL, namespace: int, source: bytes) -> int:
     return clone
 
 
-def _separate(libc: ctypes.CDLL) -> None:
-    """Make the namespace. Root needs no user namespace and keeps its rights over other users' files."""
+def separate_mounts(libc: ctypes.CDLL) -> None:
+    """Move this process into a mount namespace of its own. MountError: the system forbids it.
+
+    Root needs no user namespace and keeps its rights over other users' files.
+    """
     try:
         user, group = os.geteuid(), os.getegid()
         if user != 0 or libc.unshare(CLONE_NEWNS) != 0:

@@ -28,8 +28,10 @@ from weft.worker.channel import (
     END,
     ENDED,
     KILL,
+    LARGE_PAGES,
     Channel,
 )
+from weft.worker.large_pages import file_system
 from weft.worker.main import WorkerProcess, flush_output
 from weft.worker.messages import WorkerConfig
 
@@ -85,6 +87,10 @@ def nursery(control_fd: int, owner: int, shm: str, preload: Sequence[str]) -> No
                     break
                 if message[0] == KILL:
                     _kill(workers.get(message[1]))
+                    continue
+                if message[0] == LARGE_PAGES:
+                    with contextlib.suppress(OSError):  # large chunks lie in small pages then
+                        channel.send((LARGE_PAGES, 0, file_system(message[1])))
                     continue
                 config = WorkerConfig(*message[1])
                 workers[config.number] = _fork_worker(config, fds, control, (wake_read, wake_write, watch))

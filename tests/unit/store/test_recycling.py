@@ -9,10 +9,11 @@ import pytest
 
 from weft.store import codec, recycling, tiers
 from weft.store.blocks import BlockManager
-from weft.store.recycling import FreeFiles
-from weft.store.segments import RECYCLED, SegmentWriter
+from weft.store.recycling import RECYCLED, FreeFiles
+from weft.store.segments import SegmentWriter
 
 MIB = 1 << 20
+alone = recycling._alone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leases on files are Linux's")
 
@@ -35,7 +36,7 @@ def kept(place):
 
 
 def test_a_freed_file_is_written_again(place):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
     inode = os.stat(first.location).st_ino
@@ -50,7 +51,7 @@ def test_a_freed_file_is_written_again(place):
 
 
 def test_an_array_that_outlives_its_cell_does_not_change(place, monkeypatch):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
     array = tiers.read_chunk(first)
@@ -67,7 +68,7 @@ def test_an_array_that_outlives_its_cell_does_not_change(place, monkeypatch):
 
 
 def test_a_file_that_is_read_for_a_little_longer_is_written_again(place):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     first = write(writer, 1)
     inode = os.stat(first.location).st_ino
@@ -83,7 +84,7 @@ def test_a_file_that_is_read_for_a_little_longer_is_written_again(place):
 
 def test_a_writer_looks_at_few_files_in_use(place, monkeypatch):
     monkeypatch.setattr(recycling, "TRIES", 2)
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     refs = [write(writer, number) for number in range(3)]
     arrays = [tiers.read_chunk(ref) for ref in refs[:2]]
@@ -96,7 +97,7 @@ def test_a_writer_looks_at_few_files_in_use(place, monkeypatch):
 
 @pytest.mark.parametrize("count", [90_000, 500_000])
 def test_a_file_of_another_size_is_left(place, count):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     writer = SegmentWriter(place)
     assert free.keep(write(writer, 1).location, 100 * MIB)
     assert (tiers.read_chunk(write(writer, 2, count)) == 2).all()
@@ -105,7 +106,7 @@ def test_a_file_of_another_size_is_left(place, count):
 
 @pytest.mark.parametrize(("count", "limit", "room"), [(100, 10, 10), (200_000, 1, 10), (200_000, 10, 1), (0, 10, 10)])
 def test_what_is_small_or_has_no_room_is_not_kept(place, count, limit, room):
-    free = FreeFiles(str(place / RECYCLED), limit * MIB)
+    free = FreeFiles([str(place)], limit * MIB)
     path = place / "one.chunks"
     path.write_bytes(bytes(8 * count))
     assert not free.keep(str(path), room * MIB)
@@ -113,7 +114,7 @@ def test_what_is_small_or_has_no_room_is_not_kept(place, count, limit, room):
 
 
 def test_what_was_taken_makes_room_for_more(place):
-    free = FreeFiles(str(place / RECYCLED), 2 * MIB)
+    free = FreeFiles([str(place)], 2 * MIB)
     writer = SegmentWriter(place)
     first, second = write(writer, 1), write(writer, 2)
     assert free.keep(first.location, 9 * MIB)
@@ -142,7 +143,7 @@ def test_a_store_keeps_within_its_budget_and_leaves_nothing(place):
 
 
 def test_a_full_disk_gets_back_what_was_kept(place):
-    free = FreeFiles(str(place / RECYCLED), 100 * MIB)
+    free = FreeFiles([str(place)], 100 * MIB)
     room = 1
 
     def writev(fd, buffers):
@@ -156,11 +157,20 @@ def test_a_full_disk_gets_back_what_was_kept(place):
 
 
 def test_nothing_is_kept_where_leases_tell_nothing(place, monkeypatch):
+    monkeypatch.setattr(recycling, "_known", {})
     monkeypatch.setattr(recycling, "_alone", lambda fd: True)
-    recycling.trusted.cache_clear()
-    try:
-        path = write(SegmentWriter(place), 1).location
-        assert not FreeFiles(str(place / RECYCLED), 100 * MIB).keep(path, 100 * MIB)
-        assert os.path.exists(path)
-    finally:
-        recycling.trusted.cache_clear()
+    path = write(SegmentWriter(place), 1).location
+    free = FreeFiles([str(place)], 100 * MIB)
+    assert not free.keep(path, 100 * MIB)
+    assert os.path.exists(path)
+
+
+def test_a_process_that_starts_meanwhile_does_not_end_the_keeping(place, monkeypatch):
+    free = FreeFiles([str(place)], 100 * MIB)
+    path = write(SegmentWriter(place), 1).location
+    with monkeypatch.context() as busy:
+        busy.setattr(recycling, "_known", {})
+        busy.setattr(recycling, "_alone", lambda fd: False)  # it has copies of all descriptors
+        assert not free.keep(path, 100 * MIB)
+        busy.setattr(recycling, "_alone", alone)
+        assert free.keep(path, 100 * MIB)

@@ -12,6 +12,8 @@ from weft.model.chunks import ChunkRef, Tier
 from weft.model.errors import DiskFullError, NotFoundError, UnreadableError
 from weft.model.failures import Failure
 from weft.store import codec, segments, tiers
+from weft.store.blocks import BlockManager
+from weft.store.disk import LARGE_FILE
 from weft.store.segments import SegmentWriter
 from weft.worker.run import InputLostError
 
@@ -143,3 +145,56 @@ def test_pack_leaves_plain_values_and_packs_the_rest(tmp_path):
     cells = segments.pack(values[6:], SegmentWriter(tmp_path), parts=2)
     assert cells[0].parts == 2
     assert tiers.read_chunk_part(cells[0], 1).shape == (400,)
+
+
+def large_value():
+    return codec.encode(np.zeros(LARGE_FILE // 8))
+
+
+@pytest.mark.skipif(not LINUX, reason="it is reached through /proc")
+def test_large_files_lie_in_the_folder_with_large_pages_while_it_is_there(tmp_path):
+    place = tmp_path / "shared"
+    place.mkdir()
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    held = os.open(pages, os.O_RDONLY)
+    large = segments.LargePages(str(place))
+    writer = SegmentWriter(place, prefix="w1-")
+    small = codec.encode(np.zeros(LARGE_FILE // 16))
+    before = writer.write([large_value()])[0]
+    large.use(os.getpid(), held)
+    os.close(held)
+    refs = writer.write([small, large_value(), small])
+    assert [os.path.dirname(ref.location) for ref in (before, *refs)] == [
+        str(place),
+        str(place),
+        f"{place}/large",
+        str(place),
+    ]
+    assert [path.stat().st_size for path in pages.iterdir()] == [refs[1].nbytes]
+    assert all((tiers.read_chunk(ref) == 0).all() for ref in refs)
+    large.close()
+    large.close()
+    assert os.path.dirname(writer.write([large_value()])[0].location) == str(place)
+
+
+def test_a_file_system_that_cannot_be_reached_is_left_alone(tmp_path):
+    large = segments.LargePages(str(tmp_path))
+    closed = os.open(tmp_path, os.O_RDONLY)
+    os.close(closed)
+    large.use(os.getpid(), closed)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_a_dead_writer_are_swept_from_large_pages_too(tmp_path):
+    (tmp_path / "large").mkdir()
+    store = BlockManager(1 << 30, shm=tmp_path)
+    dead, alive = (SegmentWriter(tmp_path, prefix=f"w{number}-") for number in (1, 2))
+    for writer in (dead, alive):
+        writer.write([large_value()])
+    (ref,) = dead.write([large_value()])
+    store.put_range(store.column(("job", "v"), 1), 0, [ref])
+    assert store.reclaim("w1-") == 1
+    assert (tiers.read_chunk(ref) == 0).all()
+    store.close()
+    assert list((tmp_path / "large").iterdir()) == []

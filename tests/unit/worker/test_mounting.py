@@ -48,7 +48,7 @@ def library(monkeypatch) -> FakeLibrary:
     fake = FakeLibrary()
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: fake)
-    monkeypatch.setattr(mounting, "_separate", lambda _: None)
+    monkeypatch.setattr(mounting, "separate_mounts", lambda _: None)
     monkeypatch.setattr(mounting, "_mounts_at", lambda path: [(path, b"rw,nosuid,relatime"), (path + b"/in", b"rw")])
     return fake
 

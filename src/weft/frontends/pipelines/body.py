@@ -51,6 +51,7 @@ from weft.store.folders import make_folders, remove_at, safe_open
 from weft.store.limits import limit_advice
 from weft.store.opened import OpenedFiles, changed_since, opened_where
 from weft.store.state import INNER
+from weft.store.variables import variables_here
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -535,15 +536,15 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-_known: tuple[object, dict[str, str]] = None, {}
+_known: tuple[Mapping[str, str] | None, dict[str, str]] = None, {}
 
 
 def _inherited_here() -> dict[str, str]:
     """Return the inherited environment of this process; recomputed only after a change."""
     global _known
-    now = dict(getattr(os.environ, "_data", {}))  # raw, because decoding all of it takes 30 us
-    if now != _known[0] or not now:
-        _known = now, inherited(os.environ)
+    now = variables_here()
+    if now is not _known[0]:
+        _known = now, inherited(now)
     return _known[1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from weft.frontends.pipelines.named_files import ITEM_TEMPLATE
@@ -10,8 +9,11 @@ from weft.frontends.pipelines.parts import ITEM, Placeholder
 from weft.frontends.pipelines.paths import WORK_DIR
 from weft.frontends.pipelines.shell_functions import EXPANDABLE
 from weft.frontends.pipelines.templates import LOOP_ARGUMENT, STEP_NAME
+from weft.store.variables import variables_here
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from weft.frontends.pipelines.resolved import ResolvedStep
 
 
@@ -25,15 +27,15 @@ def declared(step: ResolvedStep) -> dict[str, str]:
     return found
 
 
-_here: tuple[dict[object, object], dict[str, str]] = ({}, {})
+_here: tuple[Mapping[str, str] | None, dict[str, str]] = None, {}
 
 
 def _expandable_here() -> dict[str, str]:
     """Return the variables of this process whose values stand for themselves; recomputed only after a change."""
     global _here
-    now = dict(getattr(os.environ, "_data", {}))  # raw, because decoding all of it takes as long as reading a command
-    if now != _here[0] or not now:
-        _here = now, {name: value for name, value in os.environ.items() if value and EXPANDABLE.fullmatch(value)}
+    now = variables_here()
+    if now is not _here[0]:
+        _here = now, {name: value for name, value in now.items() if value and EXPANDABLE.fullmatch(value)}
     return _here[1]
 
 
