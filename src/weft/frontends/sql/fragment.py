@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
-from itertools import chain, count
+from itertools import chain, count, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
@@ -29,6 +29,10 @@ PIECE_ROWS: Final = 32_768
 """The rows for each partition that a task computes before it sends them on, if its rows are streamed."""
 MOST_ROWS: Final = 8 * PIECE_ROWS
 """The rows that it computes before it sends them on, at most."""
+BLOCK_ROWS: Final = 1 << 17
+"""The rows that are divided at a time, at least."""
+PIECE_OF_BLOCK: Final = 1 << 12
+"""The rows of a partition in these, at least, if partitions are alike: smaller ones cost more to send."""
 LONGEST: Final = 64
 """The characters of a key in an event, at most."""
 AGAIN_S: Final = 0.02
@@ -277,20 +281,21 @@ def plain(key: Any) -> Any:
 
 
 def divided(table: pa.Table, partitions: int) -> Mapping[int, pa.Table]:
-    """Return the rows of each partition; the last column of `table` has the partition of each row."""
+    """Return the rows of each partition; the last column of `table` has the partition of each row.
+
+    Rows are put in order block by block: a block lies in the caches, where all rows together would not.
+    """
     width = table.num_columns - 1
-    numbers = numbers_of(table.column(width).combine_chunks()).astype(np.uint16, copy=False)
-    rows = table.select(range(width))
-    if not len(numbers):
-        return {}
-    order = np.argsort(numbers, kind="stable")
-    ordered = rows.take(arrow_of(order))
-    bounds = np.searchsorted(numbers[order], np.arange(partitions + 1))
-    return {
-        at: ordered.slice(lo, hi - lo)
-        for at, (lo, hi) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
-        if hi > lo
-    }
+    pieces: dict[int, list[pa.RecordBatch]] = {}
+    for block in table.to_batches(max_chunksize=max(BLOCK_ROWS, PIECE_OF_BLOCK * partitions)):
+        numbers = numbers_of(block.column(width)).astype(np.uint16, copy=False)
+        order = np.argsort(numbers, kind="stable")
+        ordered = block.select(range(width)).take(arrow_of(order))
+        bounds = np.searchsorted(numbers[order], np.arange(partitions + 1))
+        for at, (lo, hi) in enumerate(pairwise(bounds.tolist())):
+            if hi > lo:
+                pieces.setdefault(at, []).append(ordered.slice(lo, hi - lo))
+    return {at: pa.Table.from_batches(pieces[at]) for at in sorted(pieces)}
 
 
 def arrow_of(numbers: NDArray[Any]) -> pa.Array:

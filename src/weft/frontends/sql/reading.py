@@ -28,6 +28,7 @@ from weft.frontends.sql.expressions import (
     read_orders,
     type_text,
 )
+from weft.frontends.sql.implying import with_implied
 from weft.frontends.sql.relations import (
     Distinct,
     Filter,
@@ -121,8 +122,10 @@ class _Reader:
     # ------------------------------------------------------------------------------------------------------ one input
 
     def filter(self, node: Json) -> Relation:
-        found: Relation = Filter(self.child(node), tuple(read_all(node["expressions"])))
-        return _mapped(found, node["projection_map"])
+        rows = self.child(node)
+        for condition in node["expressions"]:
+            rows = with_implied(rows, condition)
+        return _mapped(Filter(rows, tuple(read_all(node["expressions"]))), node["projection_map"])
 
     def project(self, node: Json) -> Relation:
         return Project(self.child(node), tuple(read_all(node["expressions"])))

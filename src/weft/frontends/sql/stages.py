@@ -7,7 +7,7 @@ next part. A union is several parts side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import singledispatchmethod
@@ -122,6 +122,19 @@ Hashed: TypeAlias = tuple[frozenset[int], ...]
 """Columns: each by its position, and the positions of the columns that have the same values."""
 
 
+class _Among(NamedTuple):
+    """Columns whose values are all among the keys of a measured side of a join.
+
+    The plan `small` has `copies` of that side, whose `key` is the position of these keys; `large` is the other plan.
+    """
+
+    columns: frozenset[int]
+    copies: Exchange
+    key: int
+    small: Branch
+    large: Branch
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     relation: Relation
@@ -134,6 +147,7 @@ class _Part:
     branches: tuple[Branch, ...] = ()
     pruning: Pruning | None = None
     keys: int | None = None
+    among: tuple[_Among, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +257,7 @@ class _Cutter:
 
     def received(self, parts: Sequence[_Part], kind: ExchangeKind, keys: Sequence[Expression] = ()) -> _Part:
         """Return the part whose tasks receive the rows of others."""
-        return _reading(self.exchange(parts, kind, keys))
+        return replace(_reading(self.exchange(parts, kind, keys)), among=_common(parts))
 
     def together(self, parts: Sequence[_Part], keys: Sequence[Expression]) -> list[_Part]:
         """Return parts in which rows with equal keys lie in one task; without keys, in which one task has all."""
@@ -294,7 +308,12 @@ class _Cutter:
     @_parts.register
     def _(self, relation: Project) -> list[_Part]:
         return [
-            replace(part, relation=replace(relation, input=part.relation), hashed=_moved(part, relation.expressions))
+            replace(
+                part,
+                relation=replace(relation, input=part.relation),
+                hashed=_moved(part, relation.expressions),
+                among=_among_in(part.among, [one.column for one in relation.expressions]),
+            )
             for part in self.parts(relation.input)
         ]
 
@@ -320,7 +339,9 @@ class _Cutter:
 
     def _divided(self, relation: Grouping, divided: Divided, rows: Sequence[_Part]) -> _Part:
         """Return the part that makes groups of those that the tasks of other parts have made of their own rows."""
-        parts = [replace(part, relation=divided.partial(part.relation), hashed=None, enough=None) for part in rows]
+        parts = [
+            replace(part, relation=divided.partial(part.relation), hashed=None, enough=None, among=()) for part in rows
+        ]
         types = parts[0].relation.types
         if () in relation.sets:  # its one row is there without any rows, also where no task reads a table
             none = divided.partial(Values((), relation.input.types))
@@ -333,7 +354,7 @@ class _Cutter:
     @staticmethod
     def _grouped(part: _Part, relation: Grouping) -> _Part:
         hashed = None if relation.sets else _moved(part, relation.groups)
-        return replace(_applied(relation, part), hashed=hashed)
+        return replace(_applied(relation, part), hashed=hashed, among=())
 
     @_parts.register
     def _(self, relation: Sort) -> list[_Part]:
@@ -459,12 +480,16 @@ class _Cutter:
                 return [_reading_too(relation, part, _whole(others[0].relation), at_right=at_right) for part in rows]
             exchange = self.exchange(_telling(others, match), ExchangeKind.BROADCAST)
             rows = _pruned(rows, match, exchange.sources[0])
-            return [_beside(relation, part, exchange, at_right=at_right) for part in rows]
+            return [_beside(relation, part, exchange, _common(others), at_right=at_right) for part in rows]
         if keys and self._left_is_light(relation, left):
             return [self._by_left(relation, keys, left, right)]
         unsure = self._unsure(relation, left, right) if keys else None
         if unsure is not None:
             return self._measured(relation, keys, left, right, at_right=unsure is relation.right)
+        left, right = (
+            self._without(relation, left, right, at_right=False),
+            self._without(relation, right, left, at_right=True),
+        )
         kind = ExchangeKind.HASH if keys else ExchangeKind.GATHER
         sides = [
             self.received(left, kind, [one.left for one in keys]),
@@ -478,7 +503,9 @@ class _Cutter:
         made = replace(relation, left=sides[0].relation, right=sides[1].relation)
         hashed = _hashed(relation, sides[0].hashed, sides[1].hashed)
         exchanges = (*sides[0].exchanges, *sides[1].exchanges)
-        return _Part(made, exchanges, single=single, hashed=hashed, join=None if single else relation.kind)
+        among = _among_joined(relation, sides[0].among, sides[1].among)
+        join = None if single else relation.kind
+        return _Part(made, exchanges, single=single, hashed=hashed, join=join, among=among)
 
     def _measured(
         self,
@@ -495,23 +522,73 @@ class _Cutter:
         of the other side; else that is exchanged too.
         """
         rows, others = (left, right) if at_right else (right, left)
+        others = self._without(relation, others, rows, at_right=at_right)
         match = _match(relation, rows, others, at_right=at_right)
         by = [(one.left, one.right) for one in keys]
         exchange = self.exchange(_telling(others, match), ExchangeKind.HASH, [pair[at_right] for pair in by])
         small = exchange.sources
         rows = _pruned(rows, match, small[0])
         copies = self._copies(exchange)
-        copied = [_beside(relation, part, copies, at_right=at_right) for part in rows]
+        copied = [_beside(relation, part, copies, _common(others), at_right=at_right) for part in rows]
         exchanged = Branch(small, "exchanged", small=False, under=self._copied_bytes)
         apart = [_within(part, exchanged) for part in rows]
-        measured = _reading(exchange)
+        measured = replace(_reading(exchange), among=_common(others))
         apart = self._filtered(relation, apart, exchanged, at_right=at_right)
         moved = self.received(apart, ExchangeKind.HASH, [pair[not at_right] for pair in by])
         joined = self._exchanged(relation, (moved, measured) if at_right else (measured, moved))
-        return [
-            *(_within(part, Branch(small, "copied", small=True, under=self._copied_bytes)) for part in copied),
-            _within(joined, exchanged),
-        ]
+        taken = Branch(small, "copied", small=True, under=self._copied_bytes)
+        parts = [*(_within(part, taken) for part in copied), _within(joined, exchanged)]
+        told = tuple(self._told(relation, copies, taken, exchanged, at_right=at_right))
+        return [replace(part, among=(*part.among, *told)) for part in parts]
+
+    def _told(
+        self, relation: Join, copies: Exchange, small: Branch, large: Branch, *, at_right: bool
+    ) -> Iterator[_Among]:
+        """Yield the columns of a join whose values are among the keys of its measured side, if conditions leave few."""
+        if (
+            relation.kind is not JoinKind.INNER
+            or self._expected_side(relation, self._side(relation, at_right)).share == 1
+        ):
+            return
+        width = len(relation.left.types)
+        for one in relation.conditions:
+            left, right = one.left.column, one.right.column
+            if one.operator == "=" and left is not None and right is not None:
+                columns = frozenset([left, right + width])
+                yield _Among(columns, copies, right if at_right else left, small, large)
+
+    def _without(self, relation: Join, rows: list[_Part], others: list[_Part], *, at_right: bool) -> list[_Part]:
+        """Return the parts of the side `at_right` of a join in two plans, of which one leaves out rows.
+
+        The keys of the other side are among those of a measured side of a join below: if that is small, it is copied to
+        the tasks of this side too, and only rows with its keys are left. A light side is copied as it is.
+        """
+        if not _keeps_matches_only(relation, at_right=not at_right) or len(rows) * 2 > NESTED:
+            return rows
+        side = self._side(relation, at_right)
+        if self.weight(side) <= self._small:
+            return rows
+        for one in relation.conditions:
+            own, other = (one.right, one.left) if at_right else (one.left, one.right)
+            if one.operator != "=" or own.column is None:
+                continue
+            for told in _common(others):
+                decided = any(branch.choice == told.small.choice for part in rows for branch in part.branches)
+                if other.column not in told.columns or decided:
+                    continue
+                key = column(told.key, told.copies.types[told.key])
+                types = Received(told.copies.number, told.copies.types)
+                matching = Join(JoinKind.SEMI, side, types, (JoinCondition(own, key, "="),))
+                left_out = [_beside(matching, part, told.copies, at_right=True) for part in rows]
+                return [
+                    *(_within(part, told.small) for part in left_out),
+                    *(_within(part, told.large) for part in rows),
+                ]
+        return rows
+
+    @staticmethod
+    def _side(relation: Join, at_right: bool) -> Relation:
+        return relation.right if at_right else relation.left
 
     def _left_is_light(self, relation: Join, left: Sequence[_Part]) -> bool:
         """Whether conditions leave fewer rows of the left side of a semi or anti join than of the other, which drops
@@ -732,21 +809,50 @@ def _key_columns(relation: Join, *, at_right: bool) -> frozenset[str]:
     return frozenset(_scanned(side, at) for at in places if at is not None) - {""}
 
 
-def _beside(relation: Join, part: _Part, exchange: Exchange, *, at_right: bool) -> _Part:
-    """Return the part that joins its rows with copies of the other side, which is `at_right`."""
-    made = _reading_too(relation, part, Received(exchange.number, exchange.types), at_right=at_right)
+def _beside(
+    relation: Join, part: _Part, exchange: Exchange, among: tuple[_Among, ...] = (), *, at_right: bool
+) -> _Part:
+    """Return the part that joins its rows with copies of the other side, which is `at_right` and has `among`."""
+    made = _reading_too(relation, part, Received(exchange.number, exchange.types), among, at_right=at_right)
     return replace(made, exchanges=(*made.exchanges, exchange))
 
 
-def _reading_too(relation: Join, part: _Part, other: Relation, *, at_right: bool) -> _Part:
+def _reading_too(
+    relation: Join, part: _Part, other: Relation, among: tuple[_Among, ...] = (), *, at_right: bool
+) -> _Part:
     """Return the part that joins its rows with all rows of the other side, which is `at_right`."""
     if at_right:
         made = replace(relation, left=part.relation, right=other)
         hashed = _hashed(relation, part.hashed, None)
+        known = _among_joined(relation, part.among, among)
     else:
         made = replace(relation, left=other, right=part.relation)
         hashed = _hashed(relation, None, part.hashed)
-    return replace(part, relation=made, hashed=hashed, enough=None)
+        known = _among_joined(relation, among, part.among)
+    return replace(part, relation=made, hashed=hashed, enough=None, among=known)
+
+
+def _among_in(among: Iterable[_Among], output: Sequence[int | None]) -> tuple[_Among, ...]:
+    """Return what is known of the columns of an output, each by its position before, None for others."""
+    moved = (
+        one._replace(columns=frozenset(at for at, before in enumerate(output) if before in one.columns))
+        for one in among
+    )
+    return tuple(one for one in moved if one.columns)
+
+
+def _among_joined(relation: Join, left: tuple[_Among, ...], right: tuple[_Among, ...]) -> tuple[_Among, ...]:
+    """Return what is known of the columns of joined rows; a NULL in place of a row without a match equals nothing."""
+    if relation.kind not in (JoinKind.INNER, JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL):
+        return left
+    width = len(relation.left.types)
+    return (*left, *(one._replace(columns=frozenset(at + width for at in one.columns)) for one in right))
+
+
+def _common(parts: Sequence[_Part]) -> tuple[_Among, ...]:
+    """Return what is known of the columns of all parts."""
+    first, *others = (part.among for part in parts)
+    return tuple(one for one in first if all(one in other for other in others))
 
 
 def _hashed(relation: Join, left: Hashed | None, right: Hashed | None) -> Hashed | None:

@@ -5,10 +5,12 @@ from datetime import date
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 
-from weft.frontends.sql.fragment import LONGEST, PIECE_ROWS, database, key_ranges, run_fragment
+from weft.frontends.sql import fragment
+from weft.frontends.sql.fragment import LONGEST, PIECE_ROWS, database, divided, key_ranges, run_fragment
 
 DAYS = [date(2020, 1, 1), None, date(1960, 1, 1)]
 
@@ -58,6 +60,22 @@ def test_streamed_rows_go_on_in_pieces_that_are_large_for_each_partition(partiti
     assert [partition for partition, _ in first] == list(range(max(1, partitions)))
     assert sum(count for _, count in first) == rows
     assert [count for _, count in writer.sent[len(first) :]] == [1]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_rows_are_divided_block_by_block_and_keep_their_order(block, monkeypatch):
+    monkeypatch.setattr(fragment, "BLOCK_ROWS", block)
+    monkeypatch.setattr(fragment, "PIECE_OF_BLOCK", 1)
+    numbers = pa.array([5, 0, 3, 3, 5, 0, 5, 1] * 9, pa.uint16())
+    texts = pa.array([None if at % 11 == 0 else str(at) for at in range(72)])
+    table = pa.table({"at": range(72), "text": texts, "partition": numbers})
+    table = pa.concat_tables([table.slice(0, 10), table.slice(10)])
+    pieces = divided(table, 6)
+    assert list(pieces) == [0, 1, 3, 5]
+    for at, piece in pieces.items():
+        own = table.filter(pa.compute.equal(table.column(2), at)).select([0, 1])
+        assert piece.combine_chunks() == own.combine_chunks()
+    assert divided(table.slice(0, 0), 6) == {}
 
 
 def test_files_that_have_changed_are_read_by_another_database(tmp_path):
