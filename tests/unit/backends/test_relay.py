@@ -13,7 +13,7 @@ import pytest
 from tests.integration.places import until
 from weft.backends.relay import OPEN, WINDOW, Frame, RelayEnd
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 class Line:
