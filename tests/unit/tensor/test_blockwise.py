@@ -18,6 +18,32 @@ def cut(x=X, size=2):
 # ------------------------------------------------------------------------------------------------------- map_blocks
 
 
+class Sparse:
+    """As the arrays of libraries for sparse ones."""
+
+    def __init__(self, chunk):
+        self.dtype, self.shape = chunk.dtype, chunk.shape
+
+    def todense(self):
+        raise AssertionError("no array becomes dense by itself")
+
+
+def test_sparse_results_are_told_with_what_makes_sparse_chunks():
+    said = r"returned a sparse array \(Sparse\), .*: x\.tosparse\(\) makes"
+    with pytest.raises(TypeError, match=said):
+        cut().map_blocks(Sparse)
+    with pytest.raises(TaskError, match=said):
+        cut().map_blocks(Sparse, dtype="f8").fetch()
+    with pytest.raises(TypeError, match=said):
+        wt.apply_gufunc(Sparse, "(i)->(i)", cut(X, (2, 6)))
+    np.testing.assert_array_equal(cut().map_blocks(wt.asarray).fetch(), X)
+
+
+def test_the_smallest_elements_are_not_asked_for_by_a_negative_number():
+    with pytest.raises(ValueError, match="largest=False gives the 2 smallest"):
+        wt.topk(cut(), -2)
+
+
 def test_functions_are_told_where_their_chunk_is():
     seen = {}
 

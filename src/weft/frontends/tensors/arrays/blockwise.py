@@ -24,6 +24,8 @@ from weft.frontends.tensors.shaping import is_open
 from weft.model.wording import counted
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from weft.frontends.tensors.types import DType
     from weft.operators.regions import ChunkPlace
 
@@ -138,7 +140,7 @@ class _Called:
         return parts[0]
 
     def _checked(self, made: Any, place: Sequence[int], grid: Grid, dtype: DType) -> Any:
-        found = np.asarray(made)
+        found = _dense(made)
         wanted = tuple([cut.length(i) if cut.known else -1 for cut, i in zip(grid, place[: len(grid)], strict=False)])
         wanted += tuple([cut.size for cut in grid[len(wanted) :]])
         fits = len(wanted) == found.ndim and all(n in (-1, m) for n, m in zip(wanted, found.shape, strict=True))
@@ -163,6 +165,16 @@ def _takes(fn: Callable[..., Any], name: str) -> bool:
         return False
 
 
+def _dense(made: Any) -> NDArray[Any]:
+    """Return what a user's function has returned, as an array. TypeError: it is sparse."""
+    if not isinstance(made, np.ndarray | Tensor) and hasattr(made, "todense"):
+        raise TypeError(
+            f"the function returned a sparse array ({type(made).__name__}), and these chunks are dense: "
+            "x.tosparse() makes an array with sparse chunks"
+        )
+    return np.asarray(made)
+
+
 def _tried(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -> Any:
     """Return the result of a user's function for arrays of single ones. Its errors get a note."""
     given = [read_only(np.ones((1,) * len(one.grid), one.dtype)) if isinstance(one, ArrayNode) else one for one in args]
@@ -176,7 +188,7 @@ def _tried(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any
 def _dtype_of(given: Any, meta: Any, trial: Callable[[], Any]) -> DType:
     """Return the given dtype, that of a sample, or that of a trial. TypeError: text without a length."""
     found = given if given is not None else getattr(meta, "dtype", None)
-    dtype = np.dtype(found) if found is not None else np.asarray(trial()).dtype
+    dtype = np.dtype(found) if found is not None else _dense(trial()).dtype
     if is_open(dtype):
         raise TypeError(f"dtype is {dtype} without a length or unit: give one, such as 'U10'")
     return dtype
@@ -569,7 +581,7 @@ class _Cores:
 
 def _in_own_type(made: Any, dtype: DType) -> Any:
     """Return results in the type that they have together, which may not fit into `dtype`; integers in `dtype`."""
-    given = np.asarray(made)
+    given = _dense(made)
     if given.dtype.kind != "O" or dtype.kind == "O":
         return given
     own = np.array(given.tolist()) if given.size else given
@@ -588,7 +600,7 @@ def _output_dtypes(given: Any, meta: Any, n: int, trial: Callable[[], Any]) -> l
         given = [one.dtype for one in (meta if isinstance(meta, tuple | list) else [meta])]
     if given is None:
         made = trial()
-        given = [np.asarray(one).dtype for one in made] if n > 1 else [np.asarray(made).dtype]
+        given = [_dense(one).dtype for one in made] if n > 1 else [_dense(made).dtype]
     listed = [np.dtype(one) for one in given] if isinstance(given, tuple | list | str) and n > 1 else None
     if listed is None:
         listed = [np.dtype(given[0] if isinstance(given, tuple | list) else given)] * n

@@ -28,7 +28,8 @@ def _top(x: Any, k: int, axis: int | None, largest: bool, order: bool, fields: A
     axis = axis_of(-1 if axis is None else axis, given.ndim)
     k = min(k, given.shape[axis])
     if k < 1:
-        raise ValueError(f"k is {k}: ask for one element at least, of an axis that has some")
+        least = f"; largest=False gives the {-k} smallest" if k < 0 else ""
+        raise ValueError(f"k is {k}: ask for one element at least, of an axis that has some{least}")
     made = ordering.largest(given.node, axis, k, most=largest, order=fields_of(given, fields), sorted_=order)
     return Tensor(made[0]), Tensor(made[1])
 
