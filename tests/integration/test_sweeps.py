@@ -52,6 +52,13 @@ def test_a_grid_is_ranked_by_a_metric(weft):
     assert out.splitlines()[0].split() == ["RUN", "STATE", "lr", "depth", "loss", "TIME", "MESSAGE"]
 
 
+def test_a_metric_that_no_run_has_is_told_only_after_runs_that_succeeded(weft):
+    assert "no run has the metric lss" in weft("sweep", "run.yaml", "-p", "lr=0.1,0.2", "--metric", "lss")[1]
+    failed = weft("sweep", "run.yaml", "-p", "depth=99", "-p", "lr=0.1,0.2", "--metric", "loss", code=1)[1]
+    assert "2 of 2 points have not succeeded" in failed
+    assert "no run has the metric" not in failed
+
+
 def test_metrics_that_differ_in_late_digits_look_different(weft):
     out, err = weft("sweep", "run.yaml", "-p", "lr=0.1234567,0.1234568", "--metric", "loss")
     assert [line.split()[-3] for line in out.splitlines()[1:]] == ["0.12345671", "0.12345681"]

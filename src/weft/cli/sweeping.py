@@ -175,7 +175,8 @@ def _print(context: CommandContext, sweep: Sweep, *, quiet: bool) -> None:
     ]
     heads = ("RUN", "STATE", *plan.varied, *([plan.metric] if plan.metric else []), "TIME", "MESSAGE")
     print_table(out, [clean(head) for head in heads], rows)
-    if plan.metric and all(point.metric is None for point in points):
+    ended = [point for point in points if point.state == "succeeded"]  # others may have ended before they told it
+    if plan.metric and ended and all(point.metric is None for point in ended):
         context.say(f"no run has the metric {clean(plan.metric)}: see the metrics of one with weft report RUN")
     left = sum(point.state != "succeeded" and point.dropped is None for point in points)
     if left and not sweep.satisfied:
