@@ -36,6 +36,7 @@ def test_sparse_results_are_told_with_what_makes_sparse_chunks():
         cut().map_blocks(Sparse, dtype="f8").fetch()
     with pytest.raises(TypeError, match=said):
         wt.apply_gufunc(Sparse, "(i)->(i)", cut(X, (2, 6)))
+    np.testing.assert_array_equal(cut().map_blocks(wt.asarray).fetch(), X)
 
 
 def test_the_smallest_elements_are_not_asked_for_by_a_negative_number():

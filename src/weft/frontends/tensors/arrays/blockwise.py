@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from weft.frontends.tensors.types import DType
-    from weft.operators.region_steps import ChunkPlace
+    from weft.operators.regions import ChunkPlace
 
 _TOLD = ("block_id", "block_info")
 """The keywords of functions that ask for the position of their chunk."""
@@ -167,7 +167,7 @@ def _takes(fn: Callable[..., Any], name: str) -> bool:
 
 def _dense(made: Any) -> NDArray[Any]:
     """Return what a user's function has returned, as an array. TypeError: it is sparse."""
-    if not isinstance(made, np.ndarray) and hasattr(made, "todense"):
+    if not isinstance(made, np.ndarray | Tensor) and hasattr(made, "todense"):
         raise TypeError(
             f"the function returned a sparse array ({type(made).__name__}), and these chunks are dense: "
             "x.tosparse() makes an array with sparse chunks"
