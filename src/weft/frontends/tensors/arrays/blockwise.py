@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from weft.frontends.tensors.types import DType
-    from weft.operators.regions import ChunkPlace
+    from weft.operators.region_steps import ChunkPlace
 
 _TOLD = ("block_id", "block_info")
 """The keywords of functions that ask for the position of their chunk."""
