@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weft.frontends.sql.databases import open_database
-from weft.frontends.sql.text import COUNTED, no_rows
+from weft.frontends.sql.text import COUNTED, no_rows, rows_in
 from weft.model.errors import RunCancelledError
 from weft.store.scratch import ScratchFolder
 
@@ -102,6 +102,7 @@ def run_fragment(ctx: TaskContext, inputs: Mapping[str, TaskInput]) -> Any:
             if arriving.isdisjoint(edges):
                 tables = [table for value in values for table in tables_in(value)]
                 rows = pa.concat_tables(tables) if tables else nothing(connection, columns)
+                connection.execute(f"SET VARIABLE {rows_in(name)} = {rows.num_rows}")
             else:
                 rows = _arriving(values, nothing(connection, columns).schema, lost)
             if "sampled" in params:

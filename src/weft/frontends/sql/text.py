@@ -50,6 +50,17 @@ FILTER_BITS: Final = 1 << 23
 """The bits of a filter of keys, a power of two: 1 MiB, of which two million keys set less than a quarter."""
 COUNTED: Final = "counted"
 """The variable of DuckDB with the number of the rows that a sample was taken of."""
+FILTERING_ROWS: Final = (1 << 23) // 12
+"""The rows by whose keys DuckDB filters a scan before a join, at most: its filter of them has 1 MiB.
+
+It has 12 bits for a key, rounded up to a power of two. A larger filter leaves the caches of a core, and costs more than
+looking for the keys in the table of the join.
+"""
+
+
+def rows_in(table: str) -> str:
+    """Return the variable of DuckDB with the number of the rows of a table of an exchange, NULL while they arrive."""
+    return f"rows_in_{table}"
 
 
 def sort_key(orders: Sequence[Order]) -> str:
@@ -139,7 +150,7 @@ class _Writer:
         # A variable is a constant of the query, where DuckDB copies the value of a subquery for each row.
         bits = f"CAST(getvariable({literal(received(relation.filter.exchange))}) AS BIT)"
         found = f"get_bit({bits}, {_bit(relation.keys)})"
-        return f"SELECT * FROM {self._from(relation.input)} WHERE coalesce({found} = 1, TRUE)"
+        return f"SELECT * FROM {self._from(relation.input)} WHERE {found} IS DISTINCT FROM 0"
 
     @_write.register
     def _(self, relation: Grouping) -> str:
@@ -210,12 +221,27 @@ class _Writer:
             output += [f"r.{name_of(at)}" for at in range(len(right.types))]
         columns = ", ".join(f"{text} AS {name_of(at)}" for at, text in enumerate(output))
         condition = _condition(relation)
-        sides = f"{self._from(left, 'l')} {{}} {self._from(right, 'r')}"
+        sides = f"{self._side(relation, 'l')} {{}} {self._side(relation, 'r')}"
         if not condition and relation.kind is JoinKind.INNER:
             return f"SELECT {columns} FROM {sides.format('CROSS JOIN')}"
         word = "FULL OUTER" if relation.kind is JoinKind.FULL else relation.kind
         before, _, after = sides.partition("{}")
         return f"SELECT {columns} FROM {before}{word} JOIN{after} ON {condition or 'TRUE'}"
+
+    def _side(self, relation: Join, alias: str) -> str:
+        """Write a side of a join: a filtering one so that its keys, if they are few, filter the scan of the other side.
+
+        DuckDB makes a filter only of a side that has a condition, and rows of an exchange have none any more.
+        """
+        side = relation.left if alias == "l" else relation.right
+        able = relation.kind is JoinKind.INNER or (relation.kind is JoinKind.SEMI and alias == "r")
+        if not able or not isinstance(side, Received) or not side.filtering:
+            return self._from(side, alias)
+        keys = [(one.left if alias == "l" else one.right) for one in relation.conditions if one.operator == "="]
+        if not len(keys) == len(relation.conditions) == 1:
+            return self._from(side, alias)
+        many = f"getvariable('{rows_in(received(side.exchange))}') > {FILTERING_ROWS}"
+        return f"(SELECT * FROM {self._from(side)} WHERE {many} OR {keys[0].text(name_of)} IS NOT NULL) AS {alias}"
 
     def _mark(self, relation: Join) -> str:
         """Write a mark join as the subquery that it stands for: EXISTS, or IN with its three values."""
