@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SPLIT_BYTES: Final = 32 << 20
 """The compressed bytes of a table that one task scans, at least."""
-LARGER: Final = 16
+LARGER: Final = 64
 """One task scans at most this many times as much; all slots have equally many tasks then, two at least.
 
 A task looks at the bounds of all row groups of its file, and makes a hash table of each table that it is given whole.

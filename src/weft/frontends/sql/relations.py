@@ -49,11 +49,13 @@ class Received:
     """The rows of an exchange: what earlier stages sent to this task.
 
     `sent` are the positions of the columns that were sent, in ascending order, None for all; nothing reads the others.
+    `filtering`: conditions have left out rows, so that the keys of a join leave out rows of the scan that it joins.
     """
 
     exchange: int
     types: Types
     sent: tuple[int, ...] | None = None
+    filtering: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -813,7 +813,10 @@ def _beside(
     relation: Join, part: _Part, exchange: Exchange, among: tuple[_Among, ...] = (), *, at_right: bool
 ) -> _Part:
     """Return the part that joins its rows with copies of the other side, which is `at_right` and has `among`."""
-    made = _reading_too(relation, part, Received(exchange.number, exchange.types), among, at_right=at_right)
+    side = relation.right if at_right else relation.left
+    filtering = bool(part.table) and _is_filtered(side, _key_columns(relation, at_right=at_right))
+    copies = Received(exchange.number, exchange.types, filtering=filtering)
+    made = _reading_too(relation, part, copies, among, at_right=at_right)
     return replace(made, exchanges=(*made.exchanges, exchange))
 
 

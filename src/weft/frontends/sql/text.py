@@ -30,7 +30,6 @@ from weft.frontends.sql.relations import (
     Unnest,
     Values,
     Window,
-    scans,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ class _Writer:
         # A variable is a constant of the query, where DuckDB copies the value of a subquery for each row.
         bits = f"CAST(getvariable({literal(received(relation.filter.exchange))}) AS BIT)"
         found = f"get_bit({bits}, {_bit(relation.keys)})"
-        return f"SELECT * FROM {self._from(relation.input)} WHERE coalesce({found} = 1, TRUE)"
+        return f"SELECT * FROM {self._from(relation.input)} WHERE {found} IS DISTINCT FROM 0"
 
     @_write.register
     def _(self, relation: Grouping) -> str:
@@ -230,20 +229,19 @@ class _Writer:
         return f"SELECT {columns} FROM {before}{word} JOIN{after} ON {condition or 'TRUE'}"
 
     def _side(self, relation: Join, alias: str) -> str:
-        """Write a side of a join: that of few keys so that they filter the scan of the other.
+        """Write a side of a join: a filtering one so that its keys, if they are few, filter the scan of the other side.
 
         DuckDB makes a filter only of a side that has a condition, and rows of an exchange have none any more.
         """
-        side, other = (relation.left, relation.right) if alias == "l" else (relation.right, relation.left)
+        side = relation.left if alias == "l" else relation.right
         able = relation.kind is JoinKind.INNER or (relation.kind is JoinKind.SEMI and alias == "r")
-        (key, *more) = relation.conditions or (None,)
-        if not able or key is None or more or key.operator != "=" or not isinstance(side, Received):
+        if not able or not isinstance(side, Received) or not side.filtering:
             return self._from(side, alias)
-        if all(scan.whole for scan in scans(other)):
+        keys = [(one.left if alias == "l" else one.right) for one in relation.conditions if one.operator == "="]
+        if not len(keys) == len(relation.conditions) == 1:
             return self._from(side, alias)
         many = f"getvariable('{rows_in(received(side.exchange))}') > {FILTERING_ROWS}"
-        own = (key.left if alias == "l" else key.right).text(name_of)
-        return f"(SELECT * FROM {self._from(side)} WHERE {many} OR {own} IS NOT NULL) AS {alias}"
+        return f"(SELECT * FROM {self._from(side)} WHERE {many} OR {keys[0].text(name_of)} IS NOT NULL) AS {alias}"
 
     def _mark(self, relation: Join) -> str:
         """Write a mark join as the subquery that it stands for: EXISTS, or IN with its three values."""
