@@ -38,6 +38,7 @@ class PartExchange:
     def __init__(self) -> None:
         self.sent: list[SentValue] = []
         self._queues: dict[tuple[str, Party, Party], queue.SimpleQueue[bytes]] = defaultdict(queue.SimpleQueue)
+        self._lock = threading.Lock()
         self._stopped = threading.Event()
 
     def channel(self, here: Party) -> PartChannel:
@@ -51,17 +52,22 @@ class PartExchange:
     def put(self, one: SentValue) -> None:
         """Deliver a value."""
         self.sent.append(one)
-        self._queues[one.name, one.source, one.to].put(one.data)
+        self._queue(one.name, one.source, one.to).put(one.data)
 
     def get(self, name: str, source: Party, to: Party) -> bytes:
         """Wait for the next value. RunCancelledError: the exchange was stopped, or nothing came for two minutes."""
         waited = 0.0
         while not self._stopped.is_set() and waited < _PATIENCE_S:
             try:
-                return self._queues[name, source, to].get(timeout=0.05)
+                return self._queue(name, source, to).get(timeout=0.05)
             except queue.Empty:
                 waited += 0.05
         raise RunCancelledError(f"{to} waited for {name!r} of {source}")
+
+    def _queue(self, name: str, source: Party, to: Party) -> queue.SimpleQueue[bytes]:
+        """Return the queue of a value. Two threads that make it at once would have one each, and a value would go."""
+        with self._lock:
+            return self._queues[name, source, to]
 
 
 class PartChannel:
