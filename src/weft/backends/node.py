@@ -176,6 +176,8 @@ class Node:
         self._processes.attach(self)
         self.tell(messages.READY, self._processes.numbers(), self.store.memory.budget)
         link.start()
+        if self._over.is_set():  # `serve` may have looked for a link to close before this one
+            link.close()
 
     @contextlib.contextmanager
     def _found(self, job: str, vertex: str, index: int, lease: int) -> Iterator[ChunkRef]:

@@ -701,13 +701,13 @@ def _listen(
         address.tell_waiting(token, over=True)
     if found is not None:
         channel, sock = found
-        while (message := channel.receive()) is not None:
-            number, kind, body = message
-            if kind == ENDING:
-                link.make_no_more()
-            else:
-                _settle(address.name, *calls.take(number), kind, body)
-        sock.close()
+        with closing(sock):
+            while (message := channel.receive()) is not None:
+                number, kind, body = message
+                if kind == ENDING:
+                    link.make_no_more()
+                else:
+                    _settle(address.name, *calls.take(number), kind, body)
     left = calls.end()
     reason = address.ended() or "its process or its attempt has ended"
     for method, future in left:
