@@ -182,6 +182,7 @@ class NodeLink:
                 self._end(f"a message cannot be taken: {type(error).__name__}: {error}")
         if self._failure:
             self._lost(self._failure)
+        self._sock.close()  # nobody else may do so for an end that was lost
 
     def _end(self, reason: str) -> None:
         with self._changed:

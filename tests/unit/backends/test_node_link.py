@@ -67,6 +67,17 @@ class Ends:
         closing.join()
 
 
+def test_a_link_whose_other_end_is_gone_closes_its_socket() -> None:
+    near, far = socket.socketpair()
+    lost: list[str] = []
+    link = NodeLink(near, lambda _: None, lost.append)
+    link.start()
+    far.close()
+    until(lambda: near.fileno() == -1)
+    assert len(lost) == 1
+    link.close()
+
+
 class Steady:
     """A clock for threads of this process; it passes over what a busy machine keeps all of them waiting."""
 
