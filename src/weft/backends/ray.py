@@ -249,7 +249,7 @@ def _last_words(logs: Path, of: str) -> str:
 
 def _not_started(error: Exception) -> CapacityError:
     """Return the error of a cluster that Ray has not started."""
-    logs = Path(ray._private.utils.get_ray_address_file(None)).with_name("session_latest") / "logs"  # type: ignore[attr-defined]
+    logs = _address_file().with_name("session_latest") / "logs"
     hint = _last_words(logs, "gcs_server") or f"Ray's logs are in {logs}."
     if "AF_UNIX path length" in str(error):
         hint = "Set RAY_TMPDIR to a folder with a shorter path: names of sockets have 107 bytes at most."
@@ -304,9 +304,14 @@ def run_cluster(nodes: int, cpus: int) -> Iterator[ClusterToTry]:
         _remove(own)
 
 
+def _address_file() -> Path:
+    """Return the file in Ray's folder with the address of the cluster of this machine."""
+    return Path(ray._private.utils.get_ray_address_file(None))  # type: ignore[attr-defined]
+
+
 def _own_folder() -> Path | None:
     """Have Ray use a new folder, and return it, if that for all users has files of another one; else return None."""
-    shared = Path(ray._private.utils.get_ray_address_file(None))  # type: ignore[attr-defined]
+    shared = _address_file()
     if os.access(shared if shared.exists() else next(up for up in shared.parents if up.exists()), os.W_OK):
         return None
     own = Path(tempfile.mkdtemp(prefix="weft-ray-"))  # sockets have short paths

@@ -385,6 +385,8 @@ class _Tiled:
             self._chains[key] = chains(self.steps, self.wanted, kinds, own)
         elements = prod(shape)
         ready = [(chain, loop) for chain in self._chains[key] if (loop := LOOPS.get(chain.expression, elements))]
+        if not ready:
+            return self.steps, self.buffer
         steps = list(self.steps)
         for chain, loop in ready:
             at, dtype = chain.members[-1], self.steps[chain.members[-1]][0].dtype

@@ -547,7 +547,7 @@ class _Cutter:
         """Yield the columns of a join whose values are among the keys of its measured side, if conditions leave few."""
         if (
             relation.kind is not JoinKind.INNER
-            or self._expected_side(relation, self._side(relation, at_right)).share == 1
+            or self._expected_side(relation, _side(relation, at_right=at_right)).share == 1
         ):
             return
         width = len(relation.left.types)
@@ -565,7 +565,7 @@ class _Cutter:
         """
         if not _keeps_matches_only(relation, at_right=not at_right) or len(rows) * 2 > NESTED:
             return rows
-        side = self._side(relation, at_right)
+        side = _side(relation, at_right=at_right)
         if self.weight(side) <= self._small:
             return rows
         for one in relation.conditions:
@@ -585,10 +585,6 @@ class _Cutter:
                     *(_within(part, told.large) for part in rows),
                 ]
         return rows
-
-    @staticmethod
-    def _side(relation: Join, at_right: bool) -> Relation:
-        return relation.right if at_right else relation.left
 
     def _left_is_light(self, relation: Join, left: Sequence[_Part]) -> bool:
         """Whether conditions leave fewer rows of the left side of a semi or anti join than of the other, which drops
@@ -634,7 +630,7 @@ class _Cutter:
         keys = [(one.left, one.right) for one in relation.conditions if one.operator == "="]
         if not keys or not _keeps_matches_only(relation, at_right=at_right):
             return rows
-        if self._expected_side(relation, relation.right if at_right else relation.left).share == 1:
+        if self._expected_side(relation, _side(relation, at_right=at_right)).share == 1:
             return rows
         measured = [self._lying(number, self.stages[number].relation.types) for number in exchanged.choice]
         by = tuple(pair[at_right] for pair in keys)
@@ -743,7 +739,7 @@ class _Cutter:
         at_right = light is relation.right
         if not _is_filtered(light, _key_columns(relation, at_right=at_right)):
             return None
-        below = relation.left if at_right else relation.right
+        below = _side(relation, at_right=not at_right)
         if not isinstance(below, Join) or below.kind is not JoinKind.INNER:
             return None
         to_right = reads_right(relation, below, at_right=at_right)
@@ -802,9 +798,13 @@ def _is_bound(condition: Expression) -> bool:
     )
 
 
+def _side(relation: Join, *, at_right: bool) -> Relation:
+    return relation.right if at_right else relation.left
+
+
 def _key_columns(relation: Join, *, at_right: bool) -> frozenset[str]:
     """Return the columns of tables that are keys of a side of a join."""
-    side = relation.right if at_right else relation.left
+    side = _side(relation, at_right=at_right)
     places = [(one.right if at_right else one.left).column for one in relation.conditions]
     return frozenset(_scanned(side, at) for at in places if at is not None) - {""}
 
@@ -813,7 +813,7 @@ def _beside(
     relation: Join, part: _Part, exchange: Exchange, among: tuple[_Among, ...] = (), *, at_right: bool
 ) -> _Part:
     """Return the part that joins its rows with copies of the other side, which is `at_right` and has `among`."""
-    side = relation.right if at_right else relation.left
+    side = _side(relation, at_right=at_right)
     filtering = bool(part.table) and _is_filtered(side, _key_columns(relation, at_right=at_right))
     copies = Received(exchange.number, exchange.types, filtering=filtering)
     made = _reading_too(relation, part, copies, among, at_right=at_right)
