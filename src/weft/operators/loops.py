@@ -2,14 +2,16 @@
 
 NumPy's calls read and write each intermediate value in the cache; a loop keeps it in a register. Only operations whose
 results IEEE 754 determines become part of a loop, in the dtypes that NumPy computes in, so a loop gives NumPy's values
-bit for bit: a result does not depend on whether and when a loop was compiled.
+bit for bit: a result does not depend on whether and when a loop was compiled. A sum at the end of a chain becomes part
+of its loop, too, in the order in which `numpy.add.reduce` adds.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
@@ -56,6 +58,8 @@ _LOGIC: Final = {
     np.invert: "not {0}",
 }
 """Functions of booleans."""
+SIMPLE: Final = frozenset({*_ARITHMETIC, *_LOGIC})
+"""The functions of which chains may become loops: a few instructions for each element."""
 
 
 class LoopOperation(NamedTuple):
@@ -73,10 +77,12 @@ class LoopExpression(NamedTuple):
     """Operations that one loop computes; the last one makes its result.
 
     `operands` has the letters of their dtypes: a capital S before those of single numbers, which every element shares.
+    A loop that is `summed` returns the sum of the results and stores none.
     """
 
     operands: tuple[str, ...]
     operations: tuple[LoopOperation, ...]
+    summed: bool = False
 
 
 def operation(fn: Any, given: Sequence[Any], dtype: np.dtype[Any]) -> tuple[str, str] | None:
@@ -208,6 +214,61 @@ def _chain(
     return LoopChain(members, tuple([arg for arg, _ in operands.values()]), expression)
 
 
+LANES: Final = 8
+"""The partial sums of `numpy.add.reduce`: one for each remainder of an element's place."""
+_LEAF: Final = 128
+"""The most elements that it adds without dividing them into halves."""
+
+
+def with_sum(chain: LoopChain, tail: RegionStep) -> LoopChain | None:
+    """Return the chain with the sum that `tail` makes of its results; None if its loop would not give NumPy's bits.
+
+    All numbers are of one dtype: only then are the partial sums computed side by side, which is faster than NumPy.
+    """
+    operands, operations, _ = chain.expression
+    letters = {kind[-1] for kind in operands}.union(*[one.types for one in operations])
+    if tail.fn is not np.add or letters != {tail.dtype.char} or not letters <= _FLOATS or not _numpy_adds_so():
+        return None
+    return chain._replace(expression=LoopExpression(operands, operations, summed=True))
+
+
+def call_sum(loop: Callable[..., Any], expression: LoopExpression, *operands: Any) -> Any:
+    """Return the sum of a loop over the flat operands of a tile, whose size is a multiple of `LANES`."""
+    alone = [kind[0] == "S" for kind in expression.operands]
+    size = len(operands[alone.index(False)])
+    return loop(*[np.asarray(x)[()] if one else x for x, one in zip(operands, alone, strict=True)], *_leaves(size))
+
+
+@lru_cache(16)
+def _leaves(size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the sizes of the leaves into which `numpy.add.reduce` divides `size` elements, and their levels."""
+    found = [(size, 0)]
+    while (largest := max(found))[0] > _LEAF:
+        at = found.index(largest)
+        size, level = largest
+        half = size // 2 // LANES * LANES
+        found[at : at + 1] = (half, level + 1), (size - half, level + 1)
+    sizes, levels = zip(*found, strict=True)
+    return np.array(sizes, np.uint64), np.array(levels, np.int64)
+
+
+@cache
+def _numpy_adds_so() -> bool:
+    """Return whether this NumPy adds in the order of the loops: eight partial sums for each leaf, leaves by pairs."""
+    x = np.random.default_rng(1).random(_LEAF // 2 * 9).astype(np.float32)
+    sums: list[tuple[Any, int]] = []
+    at = 0
+    for size, level in zip(*_leaves(len(x)), strict=True):
+        lanes = np.add.accumulate(x[at : at + int(size)].reshape(-1, LANES))[-1]
+        at += int(size)
+        total = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]))
+        while sums and sums[-1][1] == level:
+            total = sums.pop()[0] + total
+            level -= 1
+        sums.append((total, level))
+    return bool(sums[0][0] == np.add.reduce(x))
+
+
 @cache
 def there() -> bool:
     """Return whether numba is installed."""
@@ -219,10 +280,10 @@ class _Loops:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[LoopExpression, Callable[..., None] | None] = {}
+        self._made: dict[LoopExpression, Callable[..., Any] | None] = {}
         self._done: dict[LoopExpression, int] = {}
 
-    def get(self, expression: LoopExpression, elements: int) -> Callable[..., None] | None:
+    def get(self, expression: LoopExpression, elements: int) -> Callable[..., Any] | None:
         """Return the loop of an expression that is about to be computed for `elements`; None if NumPy is to do it."""
         if expression in self._made:
             return self._made[expression]
@@ -247,29 +308,93 @@ LOOPS: Final = _Loops()
 def _source(expression: LoopExpression) -> str:
     """Return the text of a function `loop(x0, x1, ..., out)` of flat arrays and numbers."""
     names = [f"x{at}" for at in range(len(expression.operands))]
-    lines = [f"def loop({', '.join(names)}, out):", "    for i in range(out.size):"]
-    element = {
-        name: name if kind[0] == "S" else f"{name}[i]" for name, kind in zip(names, expression.operands, strict=True)
-    }
-    for at, (text, reads, types) in enumerate(expression.operations):
+    return "\n".join(
+        [
+            f"def loop({', '.join(names)}, out):",
+            "    for i in range(out.size):",
+            *[f"        {line}" for line in _lines(expression, "i", "")],
+            f"        out[i] = y{len(expression.operations) - 1}",
+        ]
+    )
+
+
+def _lines(expression: LoopExpression, at: str, mark: str) -> Iterator[str]:
+    """Yield the statements that compute the element at an index; `mark` is the end of the names of their values."""
+    element = {f"x{n}": f"x{n}" if kind[0] == "S" else f"x{n}[{at}]" for n, kind in enumerate(expression.operands)}
+    for n, (text, reads, types) in enumerate(expression.operations):
         *kinds, made = ["b1" if one == "?" else one for one in types]
-        given = [f"{kind}({element.get(name, name)})" for name, kind in zip(reads, kinds, strict=True)]
-        lines.append(f"        y{at} = {made}({text.format(*given)})")
-    return "\n".join([*lines, f"        out[i] = y{len(expression.operations) - 1}"])
+        given = [f"{kind}({element.get(name, name + mark)})" for name, kind in zip(reads, kinds, strict=True)]
+        yield f"y{n}{mark} = {made}({text.format(*given)})"
 
 
-def _compiled(expression: LoopExpression) -> Callable[..., None] | None:
+def _summing_source(expression: LoopExpression) -> str:
+    """Return the text of a function `loop(x0, x1, ..., sizes, levels)` that adds up as `numpy.add.reduce` does.
+
+    Each leaf has eight partial sums. Two sums of the same level are the halves of one of the level above. Indices are
+    unsigned, since the compiler does not vectorise those that could count from the end.
+    """
+    names = [f"x{n}" for n in range(len(expression.operands))]
+    last, kind = len(expression.operations) - 1, expression.operations[-1].types[-1]
+    return "\n".join(
+        [
+            f"def loop({', '.join(names)}, sizes, levels):",
+            "    sums, above = empty(64, of), empty(64, int64)",
+            "    top = 0",
+            "    begin = uint(0)",
+            "    for leaf in range(sizes.size):",
+            *[f"        r{n} = {kind}(-0.0)" for n in range(LANES)],
+            f"        for i in range(begin, begin + sizes[leaf], uint({LANES})):",
+            *[f"            {line}" for n in range(LANES) for line in _lines(expression, f"i + uint({n})", f"_{n}")],
+            *[f"            r{n} += y{last}_{n}" for n in range(LANES)],
+            "        total = ((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7))",
+            "        level = levels[leaf]",
+            "        while top > 0 and above[top - 1] == level:",
+            "            top -= 1",
+            "            level -= 1",
+            "            total = sums[top] + total",
+            "        sums[top], above[top] = total, level",
+            "        top += 1",
+            "        begin += sizes[leaf]",
+            "    return sums[0]",
+        ]
+    )
+
+
+def _compiled(expression: LoopExpression) -> Callable[..., Any] | None:
     """Return the loop of an expression; None if the installed numba cannot compile it, for this NumPy or at all."""
     try:
         import numba
 
+        made = np.dtype(expression.operations[-1].types[-1])
         scope: dict[str, Any] = {"f": numba.float32, "d": numba.float64, "b1": numba.boolean, "sqrt": np.sqrt}
-        exec(_source(expression), scope)
+        scope |= {"uint": numba.uint64, "int64": np.int64, "empty": np.empty, "of": made.type}
+        exec(_summing_source(expression) if expression.summed else _source(expression), scope)
         kinds = [(kind[0] == "S", numba.from_dtype(np.dtype(kind[-1]))) for kind in expression.operands]
         operands = [of if alone else numba.types.Array(of, 1, "C", readonly=True) for alone, of in kinds]
-        made = numba.from_dtype(np.dtype(expression.operations[-1].types[-1]))
-        signature = numba.void(*operands, numba.types.Array(made, 1, "C"))
-        loop: Callable[..., None] = numba.njit([signature], nogil=True, error_model="numpy")(scope["loop"])
+        result = numba.from_dtype(made)
+        if expression.summed:
+            leaves = [numba.types.Array(of, 1, "C") for of in (numba.uint64, numba.int64)]
+            signature = result(*operands, *leaves)
+        else:
+            signature = numba.void(*operands, numba.types.Array(result, 1, "C"))
+        with _straight_code_vectorised():
+            loop: Callable[..., Any] = numba.njit([signature], nogil=True, error_model="numpy")(scope["loop"])
     except Exception:  # noqa: BLE001 - nothing is lost: NumPy computes it
         return None
     return loop
+
+
+@contextmanager
+def _straight_code_vectorised() -> Iterator[None]:
+    """Let the compiler vectorise the eight partial sums, which are no loop. numba has no argument for it."""
+    from numba.core import config
+    from numba.core.compiler_lock import global_compiler_lock
+
+    flags: Any = config  # its names are made when it is imported
+    with global_compiler_lock:
+        before = flags.SLP_VECTORIZE
+        flags.SLP_VECTORIZE = 1
+        try:
+            yield
+        finally:
+            flags.SLP_VECTORIZE = before

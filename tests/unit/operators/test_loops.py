@@ -26,7 +26,7 @@ def step(fn, *args, dtype=F8):
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(regions, "TILE", 7)
+    monkeypatch.setattr(regions, "TILE", 8)
     monkeypatch.setattr(loops, "DEAR", 1)
 
 
@@ -205,6 +205,64 @@ def test_reductions_take_what_loops_have_made(axis, shape, order, compiled):
     assert np.array_equal(before, region(0, x, y, mean)), "the same bits without a loop and with it"
     np.testing.assert_allclose(before, plain([x, y, mean], steps), rtol=1e-12, atol=1e-12)
     assert len(compiled) == 1
+
+
+def chain_with_sum(dtype):
+    chain = [step(np.multiply, S(0), S(1), dtype=dtype), step(np.subtract, S(2), 0.25, dtype=dtype)]
+    return [*chain, RegionStep(KernelKind.REDUCE, np.add, (S(3),), {"axis": None}, dtype)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(size=st.integers(2, 4_000), tile=st.integers(1, 250), dtype=st.sampled_from([F4, F8]), seed=st.integers(0, 99))
+def test_a_sum_in_a_loop_adds_in_the_order_of_numpy(size, tile, dtype, seed):
+    rng = np.random.default_rng(seed)
+    x, y = (rng.normal(size=size).astype(dtype) * dtype.type(10) ** rng.integers(-5, 5, size) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regions, "TILE", 8 * tile)
+        patch.setattr(regions, "there", lambda: False)
+        by_numpy = Region(2, chain_with_sum(dtype))(0, x, y)
+        patch.setattr(regions, "there", lambda: True)
+        for _ in range(2):  # the first call compiles
+            by_loop = Region(2, chain_with_sum(dtype))(0, x, y)
+        assert by_numpy.tobytes() == by_loop.tobytes(), f"{size} elements in tiles of {16 * tile}"
+
+
+@pytest.mark.parametrize("dtype", [F4, F8])
+@pytest.mark.parametrize("numbers", [[-0.0], [np.nan, 1.0], [np.inf, -np.inf], [np.inf, 1.0], [5e-324, -5e-324]])
+def test_a_sum_in_a_loop_has_numpys_special_values(dtype, numbers, compiled):
+    x = np.resize(np.array(numbers, dtype), 64)
+    steps = [
+        step(np.multiply, S(0), 1.0, dtype=dtype),
+        step(np.positive, S(1), dtype=dtype),
+        RegionStep(KernelKind.REDUCE, np.add, (S(2),), {"axis": None}, dtype),
+    ]
+    region = Region(1, steps)
+    before = region(0, x)
+    same(region(0, x), before)
+    assert [one.summed for one in compiled] == [True]
+
+
+def test_sums_of_several_dtypes_stay_with_numpy(compiled):
+    steps = [
+        step(np.add, S(0), S(1)),
+        step(np.multiply, S(2), S(1)),
+        RegionStep(KernelKind.REDUCE, np.add, (S(3),), {"axis": None}, F8),
+    ]
+    x, y = RNG.normal(size=SIZE).astype(F4), RNG.normal(size=SIZE)
+    region = Region(2, steps)
+    before = region(0, x, y)
+    same(region(0, x, y), before)
+    assert [one.summed for one in compiled] == [False]
+
+
+def test_a_numpy_that_adds_in_another_order_keeps_its_sums(compiled, monkeypatch):
+    assert loops._numpy_adds_so()
+    monkeypatch.setattr(loops, "_numpy_adds_so", lambda: False)
+    x, y = RNG.normal(size=(2, SIZE))
+    region = Region(2, chain_with_sum(F8))
+    before = region(0, x, y)
+    same(region(0, x, y), before)
+    assert [one.summed for one in compiled] == [False]
 
 
 def test_rows_that_are_broadcast_stay_with_numpy(compiled):
