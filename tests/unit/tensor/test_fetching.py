@@ -7,6 +7,7 @@ import pytest
 
 import weft.tensor as wt
 from weft.frontends.tensors import sources
+from weft.frontends.tensors.blocked_products import in_larger_blocks
 from weft.operators.destinations import ChunkDestination
 
 SHAPE = (600, 500)
@@ -19,6 +20,8 @@ def cut(chunk=200):
 
 RESULTS = {
     "matmul": lambda: cut().T @ cut(),
+    "matmul of matrices in memory": lambda: cut(50) @ wt.from_array(X.T.copy(), 50),
+    "matmul of stacks": lambda: wt.from_array(np.stack([X, X]), 100) @ wt.from_array(X.T, 100),
     "ufuncs": lambda: (cut() + 1) * 2 - cut(),
     "one ufunc": lambda: wt.sqrt(cut()),
     "one chunk": lambda: wt.sqrt(wt.from_array(X, SHAPE)),
@@ -56,6 +59,31 @@ def test_values_are_those_of_an_array_that_keeps_its_chunks(name, direct):
 def test_values_of_worker_processes(on_processes):
     for name in ("matmul", "ufuncs", "one chunk", "fill", "unknown lengths"):
         assert np.array_equal(RESULTS[name]().fetch(on_processes, keep=False), RESULTS[name]().fetch(on_processes))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "most", "blocks"),
+    [
+        (4, 10**9, (2, 2)),
+        (2, 10**9, (1, 2)),
+        (1, 10**9, (1, 1)),
+        (16, 10**9, (3, 3)),
+        (4, 8 * 200 * 400, (2, 3)),
+        (4, 1, (6, 6)),
+    ],
+)
+def test_a_product_of_matrices_in_memory_is_made_in_few_blocks(tasks, most, blocks):
+    product = (cut(100) @ wt.from_array(X.T.copy(), 100))._node
+    assert product.chunks == 36
+    made = in_larger_blocks(product, tasks, most)
+    assert tuple([axis.n for axis in made.grid]) == blocks
+    with wt.Session(workers=2):
+        assert np.array_equal(wt.Tensor(made).fetch(), X @ X.T)
+
+
+def test_other_arrays_keep_their_blocks():
+    for one in (cut() + 1, (cut() + 1) @ cut().T, cut()[:, 0] @ cut(), cut()):
+        assert in_larger_blocks(one._node, 1, 10**9) is one._node
 
 
 def test_the_memory_order_of_columns():

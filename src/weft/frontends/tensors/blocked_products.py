@@ -11,6 +11,7 @@ from weft.frontends.tensors.blocks import mapped, pick, rechunk, whole_along
 from weft.frontends.tensors.chunks import CHUNK_BYTES, Cut, Grid, counts, largest
 from weft.frontends.tensors.nodes import ArrayNode, NodeInput, Read, call
 from weft.frontends.tensors.reductions import combine_ufunc, finished, tree
+from weft.frontends.tensors.sources import from_array, held
 from weft.graph.axes import broadcast, copy, group
 from weft.operators.destinations import placing
 from weft.operators.namespaces import asking
@@ -87,6 +88,33 @@ def matmul(x1: ArrayNode, x2: ArrayNode, dtype: DType, most: int = CHUNK_BYTES) 
     if inner.n == 1:
         inputs = [_alone(one) for one in inputs]
     return call(_product, inputs, grid, dtype, name="matmul", dtype=dtype)
+
+
+def in_larger_blocks(node: ArrayNode, tasks: int, most: int) -> ArrayNode:
+    """Return a product of two matrices in memory in no more than `tasks` blocks of up to `most` bytes.
+
+    Any other array is returned unchanged. BLAS copies parts of both factors for each block; matrices in memory are cut
+    otherwise at no cost.
+    """
+    factors = [held(one.node) for one in node.inputs] if node.fn is _product else []
+    if len(node.grid) != 2 or not factors or any(x is None or x.ndim != 2 for x in factors):
+        return node
+    cuts = [*node.grid]
+    while cuts[0].n * cuts[1].n > tasks:
+        at = min((axis for axis in (0, 1) if cuts[axis].n > 1), key=lambda axis: cuts[axis].longest)
+        wider = Cut.even(cuts[at].size, 2 * cuts[at].longest)
+        if wider.longest * cuts[1 - at].longest * node.dtype.itemsize > most:
+            break
+        cuts[at] = wider
+    left, right = factors
+    rows, columns = cuts
+    inner = Cut.whole(node.inputs[0].node.shape[1])
+    return matmul(
+        from_array(left, (rows, inner), node.inputs[0].node.dtype),
+        from_array(right, (inner, columns), node.inputs[1].node.dtype),
+        node.dtype,
+        most,
+    )
 
 
 AT_ONCE = 8

@@ -14,6 +14,7 @@ from weft.frontends.tensors import sources
 from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.chunking import chunking
 from weft.frontends.tensors.arrays.pending import PendingValue, delivered
+from weft.frontends.tensors.blocked_products import in_larger_blocks
 from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.compiler import NOWHERE
 from weft.frontends.tensors.eager import evaluate, small
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 ASSEMBLED_FROM = 32 * 2**20
 """The least bytes of an array that all workers' threads assemble: a system provides memory slowly."""
+
+TASKS_OF_A_PRODUCT = 2
+"""The blocks for each worker of a product whose chunks nobody keeps."""
 
 
 def settle(
@@ -45,6 +49,9 @@ def fetched(
     """
     if PendingValue.any:
         nodes = delivered(nodes, session, watch)
+    if len(nodes) == 1:
+        how = chunking()
+        nodes = [in_larger_blocks(nodes[0], TASKS_OF_A_PRODUCT * how.workers, how.chunk_bytes)]
     into: dict[int, ChunkDestination] = {}
     settled = _settled(nodes, session, watch, into)
     return [_owned(one, order, into.get(node.number)) for node, one, order in zip(nodes, settled, orders, strict=True)]
