@@ -88,8 +88,8 @@ def test_a_limit_in_the_middle_of_a_query(context, text, answer):
     [
         ("SELECT f.i, w FROM facts f JOIN keys USING (k) LIMIT 5", 5),
         ("SELECT f.i, w FROM facts f LEFT JOIN keys USING (k) WHERE w IS NULL LIMIT 5 OFFSET 2", 5),
-        ("SELECT i, count(*) FROM facts GROUP BY i LIMIT 4", 4),
-        ("SELECT DISTINCT i FROM facts LIMIT 3", 3),
+        ("SELECT -i, count(*) FROM facts GROUP BY -i LIMIT 4", 4),
+        ("SELECT DISTINCT -i FROM facts LIMIT 3", 3),
         ("SELECT i FROM facts INTERSECT SELECT w FROM keys LIMIT 2", 2),
         ("SELECT count(*) FROM (SELECT f.i FROM facts f JOIN keys USING (k) LIMIT 7)", 1),
         ("SELECT 'yes' WHERE EXISTS (SELECT 1 FROM facts f JOIN keys USING (k) WHERE f.v = 3)", 1),

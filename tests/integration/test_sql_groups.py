@@ -85,7 +85,7 @@ def test_distinct_values_beside_other_aggregates(context, text):
 
 
 def test_the_distinct_values_of_a_heavy_group_are_divided(context):
-    query = StagedQuery(context, "SELECT s, count(DISTINCT i), sum(h) FROM t GROUP BY s", partitions=16, target=1)
+    query = StagedQuery(context, "SELECT s, count(DISTINCT -i), sum(h) FROM t GROUP BY s", partitions=16, target=1)
     run = query.start()
     assert sorted(query.rows(run)) == sorted(query.wanted())
     tasks, rows = ({one.id: (one.n, one.rows) for one in run.view().vertices})["stage_1"]

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from weft.frontends.sql.relations import Relation
-    from weft.frontends.sql.stages import QueryPlan
+    from weft.frontends.sql.stages import QueryPlan, Ranged
     from weft.graph.builder import VertexHandle
     from weft.graph.logical import LogicalGraph
     from weft.graph.task import TaskContext, TaskInput
@@ -580,7 +580,9 @@ class Query:
             try:
                 text, variables = bound(self.text, self._parameters)
                 relation = self._home.planned.relation(text, variables, tables)
-                plan = narrowed(cut(relation, self._weigh, small=SMALL_BYTES, tiny=TINY_BYTES))
+                plan = narrowed(
+                    cut(relation, self._weigh, small=SMALL_BYTES, tiny=TINY_BYTES, rangeable=self._rangeable)
+                )
                 with database() as connection:
                     check_plan(plan, [of for _, of in self._described], connection)
                 self._stages = plan
@@ -592,6 +594,9 @@ class Query:
         if isinstance(relation, Scan):
             return self._home.planned.files(relation.table).nbytes()
         return sum(map(self._weigh, children(relation)))
+
+    def _rangeable(self, table: str, by: Ranged) -> bool:
+        return self._home.planned.splits(table, self._home.slots).ranged(*by) is not None
 
     # ------------------------------------------------------------------------------------------------------------- runs
 

@@ -172,13 +172,18 @@ class _Compiler:
         """Return the SQL of the rows that a task reads of a table: a name for those of its split, or all rows."""
         return self._tables[scan.table].whole() if scan.whole else SPLIT
 
+    def _splits(self, stage: QueryStage) -> TableSplits:
+        """Return the splits of the table of a stage; all rows in one if files that changed have no ranges any more."""
+        table = self._tables[stage.table]
+        return table if stage.ranged is None else table.ranged(*stage.ranged) or table.together()
+
     def _has_one_task(self, numbers: tuple[int, ...]) -> bool:
         """Whether these are one stage, which has one task at most."""
         stage = self._plan.stages[numbers[0]]
         if len(numbers) > 1:
             return False
         if stage.table:
-            return len(self._tables[stage.table]) == 1
+            return len(self._splits(stage)) == 1
         return all(one.kind in (ExchangeKind.GATHER, ExchangeKind.BROADCAST) for one in stage.exchanges)
 
     def _ranges(self, number: int) -> int:
@@ -198,7 +203,7 @@ class _Compiler:
 
     def _scan(self, stage: QueryStage, params: dict[str, Any], inputs: list[InputSpec]) -> dict[str, Any]:
         """Return the splits of a scan and what decides which of them are read."""
-        table = self._tables[stage.table]
+        table = self._splits(stage)
         params["split"] = SPLIT
         if _in_waves(stage):
             return {

@@ -29,7 +29,7 @@ from weft.frontends.sql.relations import (
     Window,
     children,
 )
-from weft.frontends.sql.stages import Exchange, ExchangeKind, QueryPlan, QueryStage, Weigh
+from weft.frontends.sql.stages import Exchange, ExchangeKind, QueryPlan, QueryStage, Ranged, Weigh
 
 if TYPE_CHECKING:
     from weft.frontends.sql.expressions import Aggregate, Expression, Order
@@ -108,13 +108,14 @@ class _Describer:
         self._stages = plan.stages
         self._names: list[list[str]] = []
         self._steps: list[str] = []
+        self._ranged: Ranged | None = None
         self._partial = _partial_groupings(plan)
         self._final = {reader for reader, _ in self._partial}
         self._first = {source for _, source in self._partial}
 
     def stage(self, stage: QueryStage) -> list[str]:
         """Return the steps of the next stage."""
-        self._steps = []
+        self._steps, self._ranged = [], stage.ranged
         self._names.append(self._columns(stage.relation))
         if stage.enough is not None:
             self._steps.append(f"no more tasks start than {stage.enough:,} rows need")
@@ -140,6 +141,8 @@ class _Describer:
     def _(self, relation: Scan) -> list[str]:
         names = [name for name, _ in relation.columns]
         each = " in each task" if relation.whole else ""
+        if self._ranged is not None and not relation.whole:
+            each = f" by ranges of {self._ranged.column}"
         step = f"scan {relation.table}{each}: {_listed([name for name in names if name]) or 'no columns'}"
         if relation.filters:
             step += f"; where {_listed([_text(one, names) for one in relation.filters], ' and ')}"

@@ -99,12 +99,20 @@ class Pruning(NamedTuple):
     type: str
 
 
+class Ranged(NamedTuple):
+    """The column of a scan by whose values its rows are divided: each task has all rows with the values of a range."""
+
+    column: str
+    type: str
+
+
 @dataclass(frozen=True, slots=True)
 class QueryStage:
     """One vertex: what its tasks compute from the splits of `table` and the rows of exchanges.
 
     `enough` is the number of rows that all tasks together have to deliver, None for all. `join` is the kind of a join
     whose two sides are the first two exchanges by hash. `keys` is the column whose values prune the scans of others.
+    `ranged` has the tasks scan ranges of values in place of ranges of rows.
     """
 
     number: int
@@ -116,6 +124,7 @@ class QueryStage:
     branches: tuple[Branch, ...] = ()
     pruning: Pruning | None = None
     keys: int | None = None
+    ranged: Ranged | None = None
 
 
 Hashed: TypeAlias = tuple[frozenset[int], ...]
@@ -148,6 +157,7 @@ class _Part:
     pruning: Pruning | None = None
     keys: int | None = None
     among: tuple[_Among, ...] = ()
+    ranged: Ranged | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +183,21 @@ LEFT_BY_FILTER: Final = 0.2
 """The share of rows that the conditions of a filter are expected to leave."""
 Weigh = Callable[[Relation], float]
 """Estimates the bytes of a relation from above."""
+Rangeable = Callable[[str, Ranged], bool]
+"""Whether a table lies sorted by a column, so that tasks scan ranges of its values at no more cost than others."""
 
 
-def cut(relation: Relation, weigh: Weigh, *, small: float, tiny: float = 0) -> QueryPlan:
+def _never(_table: str, _by: Ranged) -> bool:
+    return False
+
+
+def cut(relation: Relation, weigh: Weigh, *, small: float, tiny: float = 0, rangeable: Rangeable = _never) -> QueryPlan:
     """Return the stages of a relation.
 
     A side of a join of at most `small` bytes is sent to all tasks of the other. They read the tables of one of at most
-    `tiny` bytes themselves.
+    `tiny` bytes themselves. Rows with equal keys need no exchange where a table is `rangeable` by one of them.
     """
-    cutter = _Cutter(weigh, small, tiny)
+    cutter = _Cutter(weigh, small, tiny, rangeable)
     results = tuple(cutter.stage(part) for part in cutter.parts(relation))
     return QueryPlan(tuple(cutter.stages), results)
 
@@ -221,10 +237,10 @@ class _Expected(NamedTuple):
 
 
 class _Cutter:
-    def __init__(self, weigh: Weigh, small: float, tiny: float) -> None:
+    def __init__(self, weigh: Weigh, small: float, tiny: float, rangeable: Rangeable) -> None:
         self.stages: list[QueryStage] = []
         self._exchanges = 0
-        self._weigh, self._small, self._tiny = weigh, small, tiny
+        self._weigh, self._small, self._tiny, self._rangeable = weigh, small, tiny, rangeable
         self._sorted_by_one, self._copied_bytes = small * SORTED, small * MEASURED
         self._shared: dict[int, list[int]] = {}
         self._weights: dict[int, float] = {}
@@ -245,6 +261,7 @@ class _Cutter:
             part.branches,
             part.pruning,
             part.keys,
+            part.ranged,
         )
         self.stages.append(made)
         return number
@@ -262,6 +279,7 @@ class _Cutter:
     def together(self, parts: Sequence[_Part], keys: Sequence[Expression]) -> list[_Part]:
         """Return parts in which rows with equal keys lie in one task; without keys, in which one task has all."""
         kind = ExchangeKind.HASH if keys else ExchangeKind.GATHER
+        parts = self._in_key_ranges(parts, keys)
         complete = self._complete(parts, keys)
         if not any(complete):
             return [self.received(parts, kind, keys)]
@@ -272,16 +290,37 @@ class _Cutter:
 
     @staticmethod
     def _complete(parts: Sequence[_Part], keys: Sequence[Expression]) -> list[bool]:
-        """Return for each part whether one of its tasks has all rows with equal keys: they lie by some of the keys.
+        """Return for each part whether one of its tasks has all rows with equal keys: they lie by some of the keys, or
+        the tasks scan ranges of one.
 
         Several parts that have rows at the same time have equal keys too.
         """
         columns = {key.column for key in keys}
         alone = _alternatives(parts)
         return [
-            alone and (part.single or (bool(part.hashed) and all(one & columns for one in part.hashed or ())))
+            alone
+            and (
+                part.single
+                or (bool(part.hashed) and all(one & columns for one in part.hashed or ()))
+                or (part.ranged is not None and part.ranged in _ranges_of(part, keys))
+            )
             for part in parts
         ]
+
+    def _in_key_ranges(self, parts: Sequence[_Part], keys: Sequence[Expression]) -> list[_Part]:
+        """Return parts whose tasks scan ranges of a key where their tables lie sorted by it.
+
+        Splits that the keys of another stage prune stay as they are: to read fewer of them saves more.
+        """
+        if not _alternatives(parts):
+            return list(parts)
+        found = []
+        for part in parts:
+            free = bool(part.table) and part.ranged is None and part.pruning is None
+            able = (by for by in _ranges_of(part, keys) if self._rangeable(part.table, by)) if free else ()
+            by = next(iter(able), None)
+            found.append(part if by is None else replace(part, ranged=by))
+        return found
 
     # -------------------------------------------------------------------------------------------------------- operators
 
@@ -327,6 +366,7 @@ class _Cutter:
         divided = divide(relation)
         if divided is None:
             return [self._grouped(part, relation) for part in self.together(parts, keys)]
+        parts = self._in_key_ranges(parts, keys)
         complete = self._complete(parts, keys)
         if not any(complete):
             return [self._divided(relation, divided, parts)]
@@ -419,7 +459,7 @@ class _Cutter:
 
     @_parts.register
     def _(self, relation: Distinct) -> list[_Part]:
-        parts = self.parts(relation.input)
+        parts = self._in_key_ranges(self.parts(relation.input), relation.targets)
         complete = self._complete(parts, relation.targets)
         parts = [part if done else _applied(relation, part) for part, done in zip(parts, complete, strict=True)]
         return [_applied(relation, part) for part in self.together(parts, relation.targets)]
@@ -956,6 +996,39 @@ def _scanned(relation: Relation, at: int) -> str:
     return ""
 
 
+def _ranges_of(part: _Part, keys: Sequence[Expression]) -> list[Ranged]:
+    """Return the keys that are columns of the table that a part scans, of types whose values may be divided."""
+    found = []
+    for key in keys:
+        if part.table and key.column is not None and key.type in _DIVISIBLE:
+            name = _kept(part.relation, key.column)
+            if name:
+                found.append(Ranged(name, key.type))
+    return found
+
+
+def _kept(relation: Relation, at: int) -> str:
+    """Return the column of the scanned splits that the column `at` is, also in groups by it; "" if there is none."""
+    match relation:
+        case Scan():
+            name, of = relation.columns[relation.output[at]]
+            return name if not relation.whole and of in _DIVISIBLE else ""
+        case Filter() | Distinct():
+            return _kept(relation.input, at)
+        case Window() if at < len(relation.input.types):
+            return _kept(relation.input, at)
+        case Project():
+            below = relation.expressions[at].column
+            return "" if below is None else _kept(relation.input, below)
+        case Grouping() if at < len(relation.groups) and not relation.sets:
+            below = relation.groups[at].column
+            return "" if below is None else _kept(relation.input, below)
+        case Join():
+            width = len(relation.left.types)
+            return _kept(relation.left, at) if at < width else _kept(relation.right, at - width)
+    return ""
+
+
 def _telling(parts: list[_Part], match: _Match | None) -> list[_Part]:
     """Return the parts of a side whose tasks tell the keys of a match."""
     return parts if match is None else [replace(part, keys=match.key) for part in parts]
@@ -971,5 +1044,7 @@ def _pruned(parts: list[_Part], match: _Match | None, small: int) -> list[_Part]
     ]
 
 
+_DIVISIBLE = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DATE"])
+"""The types of columns whose values may be divided into ranges: those with exact bounds."""
 _ORDERED = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DATE", "VARCHAR"])
 """The types of keys that events and the statistics of files have in the same order."""

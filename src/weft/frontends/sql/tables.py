@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -172,6 +172,8 @@ class FileTable:
 
     def rows_in(self, split: Split) -> str:
         """Return the SQL of the rows of a split."""
+        if split.where:
+            return f"(FROM {self.rows_of(split.files)} WHERE {split.where})"
         if split.rows is None:
             return self._whole(self.rows_of(split.files))
         lo, hi = split.rows
@@ -190,14 +192,23 @@ class FileTable:
 
 
 class Split(NamedTuple):
-    """The part of a table that one task scans: whole files, or the rows from `lo` to `hi` of one."""
+    """The part of a table that one task scans: whole files, the rows from `lo` to `hi` of one, or those of some files
+    that meet the condition `where`.
+    """
 
     files: tuple[str, ...]
     rows: tuple[int, int] | None = None
+    where: str = ""
 
 
 Bounds = tuple[Any, Any]
 """The lowest and the highest value of a column in a split, as JSON has them; None if it is unknown."""
+
+
+READ_AGAIN: Final = 1.25
+"""The rows of the row groups that ranges of values read, at most, in rows of the table: some are read twice."""
+UNEVEN: Final = 2
+"""The rows of the largest range of values, at most, in rows of an equal split."""
 
 
 class TableSplits:
@@ -209,6 +220,7 @@ class TableSplits:
         self.stamp = uuid4().hex if state is None else hex_digest(repr(state).encode())
         """A text that changes with the files; where nothing tells of that, another one each time."""
         self._bounds: dict[tuple[str, str], list[Bounds] | None] = {}
+        self._ranged: dict[tuple[str, str], TableSplits | None] = {}
 
     def __len__(self) -> int:
         return len(self._splits)
@@ -240,6 +252,8 @@ class TableSplits:
 
     def _together(self, splits: Sequence[Split]) -> list[Split]:
         """Return the same rows in fewer splits: all ranges of a file are the file, and files are read together."""
+        if any(split.where for split in splits):
+            return list(splits)
         parts = Counter(split.files for split in self._splits)
         found: list[Split] = []
         for files, group in groupby(splits, key=lambda split: split.files):
@@ -251,6 +265,61 @@ class TableSplits:
             else:
                 found.append(Split(files))
         return found
+
+    def ranged(self, column: str, of: str) -> TableSplits | None:
+        """Return about as many splits that are ranges of the values of a column of type `of`, an integer or a date.
+
+        None if its values may be NULL or without bounds, or are not sorted enough in the files: each split would read
+        row groups of many others. Bounds that are wider than the values do no harm.
+        """
+        if (column, of) not in self._ranged:
+            splits = self._in_ranges(column, of)
+            made = None if splits is None else TableSplits(self._table, splits, self._connection)
+            self._ranged[column, of] = made
+        return self._ranged[column, of]
+
+    def together(self) -> TableSplits:
+        """Return one split with all rows."""
+        files = tuple({file: None for split in self._splits for file in split.files})
+        return TableSplits(self._table, [Split(files)], self._connection)
+
+    def _in_ranges(self, column: str, of: str) -> list[Split] | None:
+        table = self._table
+        if len(self) < 2 or table.reader != "read_parquet" or table.hive or table.columns or table.select != "*":
+            return None
+        files = list({file: None for split in self._splits for file in split.files})
+        with self._connection.cursor() as connection:
+            rows = connection.execute(
+                "SELECT file_name, row_group_id, row_group_num_rows, stats_min_value, stats_max_value, "
+                "stats_null_count FROM parquet_metadata(?) WHERE path_in_schema = ?",
+                [files, column],
+            ).fetchall()
+        groups = [
+            (_value(low, of), _value(high, of), count, file) for file, _, count, low, high, nulls in rows if nulls == 0
+        ]
+        unknown = any(low is None or high is None for low, high, _, _ in groups)
+        once = len({row[:2] for row in rows}) == len(groups) == len(rows)
+        if unknown or not once or {file for _, _, _, file in groups} != set(files):
+            return None
+        groups.sort(key=lambda group: group[:2])
+        total = sum(count for _, _, count, _ in groups)
+        borders: list[Any] = []
+        before = 0
+        for low, _, count, _ in groups:
+            if before * len(self) >= total * (len(borders) + 1) and low > (borders or [groups[0][0]])[-1]:
+                borders.append(low)
+            before += count
+        found, sizes = [], []
+        for begin, end in pairwise([None, *borders, None]):
+            inside = [
+                group for group in groups if (begin is None or group[1] >= begin) and (end is None or group[0] < end)
+            ]
+            bounds = [f"{identifier(column)} {sign} CAST({literal(str(value))} AS {of})"
+                      for sign, value in ((">=", begin), ("<", end)) if value is not None]  # fmt: skip
+            found.append(Split(tuple({file: None for *_, file in inside}), None, " AND ".join(bounds)))
+            sizes.append(sum(count for _, _, count, _ in inside))
+        even = max(sizes) * len(self) <= total * UNEVEN
+        return found if even and borders and sum(sizes) <= total * READ_AGAIN else None
 
     def bounds(self, column: str, of: str) -> list[Bounds] | None:
         """Return the bounds of a column of type `of` in each split; None if no split has any.
