@@ -242,13 +242,14 @@ def call_sum(loop: Callable[..., Any], expression: LoopExpression, *operands: An
 @lru_cache(16)
 def _leaves(size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the sizes of the leaves into which `numpy.add.reduce` divides `size` elements, and their levels."""
-    found = [(size, 0)]
-    while (largest := max(found))[0] > _LEAF:
-        at = found.index(largest)
-        size, level = largest
+
+    def divided(size: int, level: int) -> list[tuple[int, int]]:
+        if size <= _LEAF:
+            return [(size, level)]
         half = size // 2 // LANES * LANES
-        found[at : at + 1] = (half, level + 1), (size - half, level + 1)
-    sizes, levels = zip(*found, strict=True)
+        return divided(half, level + 1) + divided(size - half, level + 1)
+
+    sizes, levels = zip(*divided(size, 0), strict=True)
     return np.array(sizes, np.uint64), np.array(levels, np.int64)
 
 

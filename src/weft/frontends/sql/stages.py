@@ -980,20 +980,29 @@ def _match(relation: Join, rows: Sequence[_Part], others: Sequence[_Part], *, at
     return None
 
 
-def _scanned(relation: Relation, at: int) -> str:
-    """Return the column of a scanned table that is the column `at`; "" if there is none."""
+def _scanned(relation: Relation, at: int, *, grouped: bool = False) -> str:
+    """Return the column of a scanned table that is the column `at`, also in groups if `grouped`; "" if none is."""
+    below: int | None = None
     match relation:
         case Scan():
             return "" if relation.whole else relation.columns[relation.output[at]][0]
-        case Filter():
-            return _scanned(relation.input, at)
-        case Project():
-            below = relation.expressions[at].column
-            return "" if below is None else _scanned(relation.input, below)
         case Join():
             width = len(relation.left.types)
-            return _scanned(relation.left, at) if at < width else _scanned(relation.right, at - width)
-    return ""
+            side, place = (relation.left, at) if at < width else (relation.right, at - width)
+            return _scanned(side, place, grouped=grouped)
+        case Filter():
+            below = at
+        case Project():
+            below = relation.expressions[at].column
+        case Distinct() if grouped:
+            below = at
+        case Window() if grouped and at < len(relation.input.types):
+            below = at
+        case Grouping() if grouped and at < len(relation.groups) and not relation.sets:
+            below = relation.groups[at].column
+        case _:
+            return ""
+    return "" if below is None else _scanned(relation.input, below, grouped=grouped)
 
 
 def _ranges_of(part: _Part, keys: Sequence[Expression]) -> list[Ranged]:
@@ -1001,32 +1010,10 @@ def _ranges_of(part: _Part, keys: Sequence[Expression]) -> list[Ranged]:
     found = []
     for key in keys:
         if part.table and key.column is not None and key.type in _DIVISIBLE:
-            name = _kept(part.relation, key.column)
+            name = _scanned(part.relation, key.column, grouped=True)
             if name:
                 found.append(Ranged(name, key.type))
     return found
-
-
-def _kept(relation: Relation, at: int) -> str:
-    """Return the column of the scanned splits that the column `at` is, also in groups by it; "" if there is none."""
-    match relation:
-        case Scan():
-            name, of = relation.columns[relation.output[at]]
-            return name if not relation.whole and of in _DIVISIBLE else ""
-        case Filter() | Distinct():
-            return _kept(relation.input, at)
-        case Window() if at < len(relation.input.types):
-            return _kept(relation.input, at)
-        case Project():
-            below = relation.expressions[at].column
-            return "" if below is None else _kept(relation.input, below)
-        case Grouping() if at < len(relation.groups) and not relation.sets:
-            below = relation.groups[at].column
-            return "" if below is None else _kept(relation.input, below)
-        case Join():
-            width = len(relation.left.types)
-            return _kept(relation.left, at) if at < width else _kept(relation.right, at - width)
-    return ""
 
 
 def _telling(parts: list[_Part], match: _Match | None) -> list[_Part]:
@@ -1046,5 +1033,5 @@ def _pruned(parts: list[_Part], match: _Match | None, small: int) -> list[_Part]
 
 _DIVISIBLE = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DATE"])
 """The types of columns whose values may be divided into ranges: those with exact bounds."""
-_ORDERED = frozenset(["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DATE", "VARCHAR"])
+_ORDERED = _DIVISIBLE | {"VARCHAR"}
 """The types of keys that events and the statistics of files have in the same order."""

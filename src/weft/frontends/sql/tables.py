@@ -226,6 +226,10 @@ class TableSplits:
         return len(self._splits)
 
     @property
+    def _files(self) -> tuple[str, ...]:
+        return tuple({file: None for split in self._splits for file in split.files})
+
+    @property
     def folders(self) -> list[str]:
         """The folders that the tasks of the splits read."""
         return self._table.folders
@@ -280,26 +284,17 @@ class TableSplits:
 
     def together(self) -> TableSplits:
         """Return one split with all rows."""
-        files = tuple({file: None for split in self._splits for file in split.files})
-        return TableSplits(self._table, [Split(files)], self._connection)
+        return TableSplits(self._table, [Split(self._files)], self._connection)
 
     def _in_ranges(self, column: str, of: str) -> list[Split] | None:
         table = self._table
         if len(self) < 2 or table.reader != "read_parquet" or table.hive or table.columns or table.select != "*":
             return None
-        files = list({file: None for split in self._splits for file in split.files})
-        with self._connection.cursor() as connection:
-            rows = connection.execute(
-                "SELECT file_name, row_group_id, row_group_num_rows, stats_min_value, stats_max_value, "
-                "stats_null_count FROM parquet_metadata(?) WHERE path_in_schema = ?",
-                [files, column],
-            ).fetchall()
-        groups = [
-            (_value(low, of), _value(high, of), count, file) for file, _, count, low, high, nulls in rows if nulls == 0
-        ]
+        rows = self._row_groups(column, of)
+        groups = [(one.low, one.high, one.rows, one.file) for one in rows if one.nulls == 0]
         unknown = any(low is None or high is None for low, high, _, _ in groups)
-        once = len({row[:2] for row in rows}) == len(groups) == len(rows)
-        if unknown or not once or {file for _, _, _, file in groups} != set(files):
+        once = len({(one.file, one.number) for one in rows}) == len(groups) == len(rows)
+        if unknown or not once or {file for _, _, _, file in groups} != set(self._files):
             return None
         groups.sort(key=lambda group: group[:2])
         total = sum(count for _, _, count, _ in groups)
@@ -352,7 +347,7 @@ class TableSplits:
     def _folders(self, column: str, of: str) -> _Ranges | None:
         """Return the value of a folder `column=value` for each file; None if the column is none of folders."""
         found: _Ranges = {}
-        for file in {file for split in self._splits for file in split.files}:
+        for file in self._files:
             values = [part.partition("=")[2] for part in Path(file).parent.parts if part.startswith(f"{column}=")]
             if not values:
                 return None
@@ -364,19 +359,36 @@ class TableSplits:
         """Return the bounds of the row groups of each file; None if the files have none for values of this type."""
         if self._table.reader != "read_parquet" or of == "VARCHAR":  # the bounds of text may be cut short
             return None
-        files = list({file: None for split in self._splits for file in split.files})
+        found: _Ranges = {}
+        for one in self._row_groups(column, of):
+            groups = found.setdefault(one.file, [])
+            begin = groups[-1][1] if groups else 0
+            groups.append((begin, begin + one.rows, one.low, one.high))
+        return found
+
+    def _row_groups(self, column: str, of: str) -> list[_RowGroup]:
+        """Return what the Parquet files tell of a column of type `of`, in the order of their rows."""
         with self._connection.cursor() as connection:
             rows = connection.execute(
-                "SELECT file_name, row_group_num_rows, stats_min_value, stats_max_value "
-                "FROM parquet_metadata(?) WHERE path_in_schema = ? ORDER BY file_name, row_group_id",
-                [files, column],
+                "SELECT file_name, row_group_id, row_group_num_rows, stats_min_value, stats_max_value, "
+                "stats_null_count FROM parquet_metadata(?) WHERE path_in_schema = ? ORDER BY file_name, row_group_id",
+                [list(self._files), column],
             ).fetchall()
-        found: _Ranges = {}
-        for file, count, low, high in rows:
-            groups = found.setdefault(file, [])
-            begin = groups[-1][1] if groups else 0
-            groups.append((begin, begin + count, _value(low, of), _value(high, of)))
-        return found
+        return [
+            _RowGroup(file, number, count, _value(low, of), _value(high, of), nulls)
+            for file, number, count, low, high, nulls in rows
+        ]
+
+
+class _RowGroup(NamedTuple):
+    """A row group of a Parquet file, and the bounds and NULLs of a column in it; None if they are unknown."""
+
+    file: str
+    number: int
+    rows: int
+    low: Any
+    high: Any
+    nulls: int | None
 
 
 _Ranges = dict[str, list[tuple[int, int, Any, Any]]]

@@ -90,14 +90,19 @@ def matmul(x1: ArrayNode, x2: ArrayNode, dtype: DType, most: int = CHUNK_BYTES) 
     return call(_product, inputs, grid, dtype, name="matmul", dtype=dtype)
 
 
+def is_product(node: ArrayNode) -> bool:
+    """Return whether an array is the product of two matrices, each chunk made by one task."""
+    return node.fn is _product and len(node.grid) == 2
+
+
 def in_larger_blocks(node: ArrayNode, tasks: int, most: int) -> ArrayNode:
     """Return a product of two matrices in memory in no more than `tasks` blocks of up to `most` bytes.
 
     Any other array is returned unchanged. BLAS copies parts of both factors for each block; matrices in memory are cut
     otherwise at no cost.
     """
-    factors = [held(one.node) for one in node.inputs] if node.fn is _product else []
-    if len(node.grid) != 2 or not factors or any(x is None or x.ndim != 2 for x in factors):
+    factors = [held(one.node) for one in node.inputs] if is_product(node) else []
+    if not factors or any(x is None or x.ndim != 2 for x in factors):
         return node
     cuts = [*node.grid]
     while cuts[0].n * cuts[1].n > tasks:

@@ -14,7 +14,7 @@ from weft.frontends.tensors import sources
 from weft.frontends.tensors.arrays import runners
 from weft.frontends.tensors.arrays.chunking import chunking
 from weft.frontends.tensors.arrays.pending import PendingValue, delivered
-from weft.frontends.tensors.blocked_products import in_larger_blocks
+from weft.frontends.tensors.blocked_products import in_larger_blocks, is_product
 from weft.frontends.tensors.chunks import known
 from weft.frontends.tensors.compiler import NOWHERE
 from weft.frontends.tensors.eager import evaluate, small
@@ -49,7 +49,7 @@ def fetched(
     """
     if PendingValue.any:
         nodes = delivered(nodes, session, watch)
-    if len(nodes) == 1:
+    if len(nodes) == 1 and is_product(nodes[0]):
         how = chunking()
         nodes = [in_larger_blocks(nodes[0], TASKS_OF_A_PRODUCT * how.workers, how.chunk_bytes)]
     into: dict[int, ChunkDestination] = {}
